@@ -1,0 +1,10 @@
+#pragma once
+// The tensor type of the library is LibTorch's.
+
+#include <ATen/core/Tensor.h>
+
+namespace tutti {
+
+using Tensor = at::Tensor;
+
+}  // namespace tutti
