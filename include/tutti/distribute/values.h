@@ -1,0 +1,315 @@
+#pragma once
+// Values that have one component a replica, and how nests of them are taken apart and put together.
+
+#include <map>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "tutti/base/error.h"
+#include "tutti/base/text.h"
+#include "tutti/tensor/nest.h"
+#include "tutti/tensor/printing.h"
+
+namespace tutti {
+
+/// One value for each local replica, in replica order. Copying copies the components (tensors share their storage).
+template <class T>
+class DistributedValues {
+ public:
+  using value_type = T;
+  DistributedValues() = default;
+  explicit DistributedValues(std::vector<T> values) : values_(std::move(values)) {}
+
+  const std::vector<T>& values() const { return values_; }
+  std::size_t size() const { return values_.size(); }
+  /// Component of local replica `index`. Throws OutOfRange.
+  const T& operator[](std::size_t index) const {
+    if (index >= values_.size()) {
+      throw OutOfRange(cat("DistributedValues: component ", index, ", expected below ", values_.size()));
+    }
+    return values_[index];
+  }
+  /// With one replica the value itself; with more, InvalidArgument.
+  operator T() const {  // NOLINT: what one replica gives looks like what no strategy gives
+    if (values_.size() != 1) {
+      throw InvalidArgument(cat("PerReplica: converted to a single value but it has ", values_.size(),
+                                " components; use strategy.reduce, strategy.local_results or run"));
+    }
+    return values_.front();
+  }
+
+ private:
+  std::vector<T> values_;
+};
+
+/// A different value on each replica: what `run` returns and what distributed datasets hand out.
+template <class T>
+class PerReplica : public DistributedValues<T> {
+ public:
+  using DistributedValues<T>::DistributedValues;
+};
+
+/// The same value on each replica.
+template <class T>
+class Mirrored : public DistributedValues<T> {
+ public:
+  using DistributedValues<T>::DistributedValues;
+};
+
+namespace internal {
+template <class T>
+std::string component_text(const T& value) {
+  if constexpr (std::is_same_v<T, Tensor>) {
+    return tutti::to_string(value);
+  } else if constexpr (std::is_same_v<T, bool>) {
+    return value ? "True" : "False";
+  } else {
+    return cat(value);
+  }
+}
+template <class T>
+std::ostream& print_components(std::ostream& out, const char* name, const DistributedValues<T>& values) {
+  if (values.size() == 1) return out << component_text(values[0]);
+  out << name << ":{\n";
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    out << "  " << i << ": " << component_text(values[i]) << (i + 1 < values.size() ? ",\n" : "\n");
+  }
+  return out << "}";
+}
+}  // namespace internal
+
+/// `PerReplica:{`, one `i: value` a line, `}`; with one replica the value alone.
+template <class T>
+std::ostream& operator<<(std::ostream& out, const PerReplica<T>& values) {
+  return internal::print_components(out, "PerReplica", values);
+}
+template <class T>
+std::ostream& operator<<(std::ostream& out, const Mirrored<T>& values) {
+  return internal::print_components(out, "Mirrored", values);
+}
+template <class T>
+std::ostream& operator<<(std::ostream& out, const DistributedValues<T>& values) {
+  return internal::print_components(out, "DistributedValues", values);
+}
+
+// ---- select: what replica r sees of an argument ---------------------------------------------------------------------------------
+
+namespace internal {
+
+template <class T>
+struct Select {  // all else is passed as is
+  static constexpr bool kDistributed = false;
+  template <class U>
+  static U& of(std::size_t, U& value) {
+    return value;
+  }
+};
+
+template <class T>
+struct SelectComponent {
+  static constexpr bool kDistributed = true;
+  static const T& of(std::size_t replica, const DistributedValues<T>& value) { return value[replica]; }
+};
+template <class T>
+struct Select<DistributedValues<T>> : SelectComponent<T> {};
+template <class T>
+struct Select<PerReplica<T>> : SelectComponent<T> {};
+template <class T>
+struct Select<Mirrored<T>> : SelectComponent<T> {};
+
+template <class T>
+struct Select<NestOf<PerReplica<T>>> {
+  static constexpr bool kDistributed = true;
+  static NestOf<T> of(std::size_t replica, const NestOf<PerReplica<T>>& nest) {
+    return nest.map_leaves([replica](const PerReplica<T>& leaf) -> T { return leaf[replica]; });
+  }
+};
+
+template <class T>
+using Selected = std::decay_t<decltype(Select<T>::of(0, std::declval<T&>()))>;
+
+template <class... Ts>
+  requires(Select<Ts>::kDistributed || ...)
+struct Select<std::tuple<Ts...>> {
+  static constexpr bool kDistributed = true;
+  static std::tuple<Selected<Ts>...> of(std::size_t replica, const std::tuple<Ts...>& value) {
+    return std::apply([&](const Ts&... items) { return std::tuple<Selected<Ts>...>(Select<Ts>::of(replica, items)...); }, value);
+  }
+};
+
+template <class A, class B>
+  requires(Select<A>::kDistributed || Select<B>::kDistributed)
+struct Select<std::pair<A, B>> {
+  static constexpr bool kDistributed = true;
+  static std::pair<Selected<A>, Selected<B>> of(std::size_t replica, const std::pair<A, B>& value) {
+    return {Select<A>::of(replica, value.first), Select<B>::of(replica, value.second)};
+  }
+};
+
+template <class T>
+  requires(Select<T>::kDistributed)
+struct Select<std::vector<T>> {
+  static constexpr bool kDistributed = true;
+  static std::vector<Selected<T>> of(std::size_t replica, const std::vector<T>& value) {
+    std::vector<Selected<T>> selected;
+    selected.reserve(value.size());
+    for (const T& item : value) selected.push_back(Select<T>::of(replica, item));
+    return selected;
+  }
+};
+
+template <class T>
+  requires(Select<T>::kDistributed)
+struct Select<std::map<std::string, T>> {
+  static constexpr bool kDistributed = true;
+  static std::map<std::string, Selected<T>> of(std::size_t replica, const std::map<std::string, T>& value) {
+    std::map<std::string, Selected<T>> selected;
+    for (const auto& [key, item] : value) selected.emplace(key, Select<T>::of(replica, item));
+    return selected;
+  }
+};
+
+// ---- regroup: one result of each replica becomes a nest of PerReplica ---------------------------------------------------------
+
+template <class T>
+struct Regroup {
+  using Type = PerReplica<T>;
+  static Type of(std::vector<T> results) { return Type(std::move(results)); }
+};
+
+template <class T>
+using Regrouped = typename Regroup<T>::Type;
+
+template <class... Ts>
+struct Regroup<std::tuple<Ts...>> {
+  using Type = std::tuple<Regrouped<Ts>...>;
+  static Type of(std::vector<std::tuple<Ts...>> results) { return split(results, std::index_sequence_for<Ts...>()); }
+
+ private:
+  template <std::size_t... kIndex>
+  static Type split(std::vector<std::tuple<Ts...>>& results, std::index_sequence<kIndex...>) {
+    return Type(Regroup<Ts>::of(column<Ts, kIndex>(results))...);
+  }
+  template <class T, std::size_t kIndex>
+  static std::vector<T> column(std::vector<std::tuple<Ts...>>& results) {
+    std::vector<T> items;
+    items.reserve(results.size());
+    for (auto& result : results) items.push_back(std::move(std::get<kIndex>(result)));
+    return items;
+  }
+};
+
+template <class A, class B>
+struct Regroup<std::pair<A, B>> {
+  using Type = std::pair<Regrouped<A>, Regrouped<B>>;
+  static Type of(std::vector<std::pair<A, B>> results) {
+    std::vector<A> first;
+    std::vector<B> second;
+    for (auto& result : results) {
+      first.push_back(std::move(result.first));
+      second.push_back(std::move(result.second));
+    }
+    return {Regroup<A>::of(std::move(first)), Regroup<B>::of(std::move(second))};
+  }
+};
+
+template <class T>
+struct Regroup<std::vector<T>> {
+  using Type = std::vector<Regrouped<T>>;
+  static Type of(std::vector<std::vector<T>> results) {
+    Type regrouped;
+    for (std::size_t i = 0; i < results[0].size(); ++i) {
+      std::vector<T> column;
+      for (auto& result : results) {
+        if (result.size() != results[0].size()) {
+          throw InvalidArgument(cat("regroup: lists of ", results[0].size(), " and ", result.size(),
+                                    " items on different replicas, expected one length; return the same structure everywhere"));
+        }
+        column.push_back(std::move(result[i]));
+      }
+      regrouped.push_back(Regroup<T>::of(std::move(column)));
+    }
+    for (auto& result : results) {
+      if (result.size() != regrouped.size()) {
+        throw InvalidArgument("regroup: lists of different lengths on the replicas, expected one; return the same structure everywhere");
+      }
+    }
+    return regrouped;
+  }
+};
+
+template <class T>
+struct Regroup<std::map<std::string, T>> {
+  using Type = std::map<std::string, Regrouped<T>>;
+  static Type of(std::vector<std::map<std::string, T>> results) {
+    Type regrouped;
+    for (const auto& result : results) {
+      if (result.size() != results[0].size()) fail(results[0], result);
+    }
+    for (auto& [key, unused] : results[0]) {
+      std::vector<T> column;
+      for (auto& result : results) {
+        auto found = result.find(key);
+        if (found == result.end()) fail(results[0], result);
+        column.push_back(std::move(found->second));
+      }
+      regrouped.emplace(key, Regroup<T>::of(std::move(column)));
+    }
+    return regrouped;
+  }
+
+ private:
+  [[noreturn]] static void fail(const std::map<std::string, T>& a, const std::map<std::string, T>& b) {
+    auto keys = [](const auto& map) {
+      std::vector<std::string> names;
+      for (const auto& [key, unused] : map) names.push_back(key);
+      return join(names, ", ");
+    };
+    throw InvalidArgument(cat("regroup: maps with the keys {", keys(a), "} and {", keys(b),
+                              "} on different replicas, expected the same keys; return the same structure everywhere"));
+  }
+};
+
+template <class T>
+struct Regroup<NestOf<T>> {
+  using Type = NestOf<PerReplica<T>>;
+  static Type of(std::vector<NestOf<T>> results) {
+    std::vector<std::vector<T>> leaves;
+    for (const auto& result : results) {
+      if (!same_structure(result, results[0])) {
+        throw InvalidArgument(cat("regroup: structures ", results[0].structure(), " and ", result.structure(),
+                                  " on different replicas, expected the same; return the same structure everywhere"));
+      }
+      leaves.push_back(flatten(result));
+    }
+    std::size_t next = 0;
+    return results[0].map_leaves([&](const T&) {
+      std::vector<T> column;
+      for (auto& replica : leaves) column.push_back(replica[next]);
+      ++next;
+      return PerReplica<T>(std::move(column));
+    });
+  }
+};
+
+}  // namespace internal
+
+/// Replica `replica`'s part of `nest`: DistributedValues are replaced by its component, Variables and all else kept.
+template <class T>
+decltype(auto) select_replica(std::size_t replica, const T& nest) {
+  return internal::Select<std::remove_cvref_t<T>>::of(replica, nest);
+}
+
+/// One nest of each replica → one nest of PerReplica. Lists of one length, maps of one key set, else InvalidArgument.
+template <class T>
+auto regroup(std::vector<T> values) -> internal::Regrouped<T> {
+  if (values.empty()) throw InvalidArgument("regroup: no values, expected one for each replica");
+  return internal::Regroup<T>::of(std::move(values));
+}
+
+}  // namespace tutti
