@@ -1,6 +1,8 @@
 #pragma once
 // Values that have one component a replica, and how nests of them are taken apart and put together.
 
+#include <deque>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <ostream>
@@ -22,10 +24,12 @@ template <class T>
 class DistributedValues {
  public:
   using value_type = T;
+  using Storage = std::conditional_t<std::is_same_v<T, bool>, std::deque<bool>, std::vector<T>>;  // vector<bool> has no references
   DistributedValues() = default;
-  explicit DistributedValues(std::vector<T> values) : values_(std::move(values)) {}
+  explicit DistributedValues(std::vector<T> values)
+      : values_(std::make_move_iterator(values.begin()), std::make_move_iterator(values.end())) {}
 
-  const std::vector<T>& values() const { return values_; }
+  const Storage& values() const { return values_; }
   std::size_t size() const { return values_.size(); }
   /// Component of local replica `index`. Throws OutOfRange.
   const T& operator[](std::size_t index) const {
@@ -44,7 +48,7 @@ class DistributedValues {
   }
 
  private:
-  std::vector<T> values_;
+  Storage values_;
 };
 
 /// A different value on each replica: what `run` returns and what distributed datasets hand out.

@@ -1,0 +1,126 @@
+#pragma once
+// Datasets whose elements are nests of PerReplica.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "tutti/data/plan.h"
+#include "tutti/distribute/values.h"
+#include "tutti/tensor/static_nest.h"
+#include "tutti/tensor/tensor_spec.h"
+
+namespace tutti::distribute {
+
+/// The dynamic core: steps of one nest for each local replica.
+class DistributedIterator {
+ public:
+  virtual ~DistributedIterator() = default;
+  /// The next step, or nothing at the end (which is sticky).
+  virtual std::optional<std::vector<Nest>> next() = 0;
+};
+
+class DistributedPlan {
+ public:
+  virtual ~DistributedPlan() = default;
+  virtual std::unique_ptr<DistributedIterator> iterator() = 0;
+  /// Steps in one pass; data::kInfinite or data::kUnknown.
+  virtual int64_t cardinality() const = 0;
+  /// Spec of one replica's part.
+  virtual SpecNest replica_spec() const = 0;
+  virtual int num_local_replicas() const = 0;
+};
+
+/// `PerReplicaSpec(TensorSpec(…), TensorSpec(…))` for each leaf.
+class DistributedSpec {
+ public:
+  DistributedSpec(SpecNest replica_spec, int num_local_replicas);
+  std::string to_string() const;
+  const SpecNest& replica_spec() const { return replica_spec_; }
+
+ private:
+  SpecNest replica_spec_;
+  int num_local_replicas_;
+};
+std::ostream& operator<<(std::ostream& out, const DistributedSpec& spec);
+
+namespace internal {
+void check_not_in_replica(const char* operation);
+
+/// The per-replica form of an element type: Tensor → PerReplica<Tensor>, nests of it likewise.
+template <class Element>
+struct PerReplicaElement {
+  using Type = tutti::internal::Regrouped<Element>;
+  static Type make(std::vector<Nest> parts) {
+    std::vector<Element> elements;
+    elements.reserve(parts.size());
+    for (Nest& part : parts) elements.push_back(from_nest<Element>(part));
+    return regroup(std::move(elements));
+  }
+};
+}  // namespace internal
+
+/// Yields one element a step: nests of PerReplica. One pass; `next` may not be called inside a replica (FailedPrecondition).
+template <class Element>
+class DistributedDatasetIterator {
+ public:
+  using value_type = typename internal::PerReplicaElement<Element>::Type;
+  explicit DistributedDatasetIterator(std::unique_ptr<DistributedIterator> core) : core_(std::move(core)) {}
+
+  /// The next step; OutOfRange at the end.
+  value_type get_next() {
+    auto step = get_next_as_optional();
+    if (!step) throw OutOfRange("get_next: end of the distributed dataset, expected one more step; make a new iterator or use get_next_as_optional");
+    return std::move(*step);
+  }
+  std::optional<value_type> get_next_as_optional() {
+    internal::check_not_in_replica("get_next");
+    auto step = core_->next();
+    if (!step) return std::nullopt;
+    return internal::PerReplicaElement<Element>::make(std::move(*step));
+  }
+
+ private:
+  std::unique_ptr<DistributedIterator> core_;
+};
+
+/// A handle; copies share the plan. Every `for` and every iterator() starts from the beginning.
+template <class Element>
+class DistributedDataset {
+ public:
+  using element_type = Element;
+  using value_type = typename internal::PerReplicaElement<Element>::Type;
+  explicit DistributedDataset(std::shared_ptr<DistributedPlan> plan) : plan_(std::move(plan)) {}
+
+  DistributedDatasetIterator<Element> iterator() const { return DistributedDatasetIterator<Element>(plan_->iterator()); }
+  int64_t cardinality() const { return plan_->cardinality(); }
+  DistributedSpec element_spec() const { return DistributedSpec(plan_->replica_spec(), plan_->num_local_replicas()); }
+  const std::shared_ptr<DistributedPlan>& plan() const { return plan_; }
+  /// The dynamic form, which `fit` takes.
+  operator DistributedDataset<Nest>() const { return DistributedDataset<Nest>(plan_); }  // NOLINT
+
+  class Cursor {
+   public:
+    explicit Cursor(DistributedDatasetIterator<Element> iterator) : iterator_(std::move(iterator)) { ++*this; }
+    value_type& operator*() { return *step_; }
+    Cursor& operator++() {
+      step_ = iterator_.get_next_as_optional();
+      return *this;
+    }
+    bool operator!=(std::nullptr_t) const { return step_.has_value(); }
+
+   private:
+    DistributedDatasetIterator<Element> iterator_;
+    std::optional<value_type> step_;
+  };
+  Cursor begin() const { return Cursor(iterator()); }
+  std::nullptr_t end() const { return nullptr; }
+
+ private:
+  std::shared_ptr<DistributedPlan> plan_;
+};
+
+}  // namespace tutti::distribute
