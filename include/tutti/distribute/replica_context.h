@@ -10,6 +10,7 @@
 
 #include "tutti/base/function_ref.h"
 #include "tutti/collectives/communicator.h"
+#include "tutti/collectives/rendezvous.h"
 #include "tutti/distribute/values.h"
 #include "tutti/tensor/static_nest.h"
 
@@ -72,12 +73,14 @@ class ReplicaContext {
   /// Random numbers of this replica: seeded by set_seed, the strategy and the replica id.
   at::Generator& generator() const;
 
-  // For the library: the rank's communicator and index among the local replicas.
+  // For the library: the rank's communicator, where the replicas of this process meet, and the index among them.
   collectives::Communicator& communicator() const { return communicator_; }
+  collectives::Rendezvous& rendezvous() const { return rendezvous_; }
   int local_replica_id() const { return local_id_; }
 
-  ReplicaContext(Strategy& strategy, int replica_id, int local_id, collectives::Communicator& communicator)
-      : strategy_(strategy), replica_id_(replica_id), local_id_(local_id), communicator_(communicator) {}
+  ReplicaContext(Strategy& strategy, int replica_id, int local_id, collectives::Communicator& communicator,
+                 collectives::Rendezvous& rendezvous)
+      : strategy_(strategy), replica_id_(replica_id), local_id_(local_id), communicator_(communicator), rendezvous_(rendezvous) {}
   ReplicaContext(const ReplicaContext&) = delete;
   ReplicaContext& operator=(const ReplicaContext&) = delete;
 
@@ -90,6 +93,7 @@ class ReplicaContext {
   int replica_id_;
   int local_id_;
   collectives::Communicator& communicator_;
+  collectives::Rendezvous& rendezvous_;
 };
 
 namespace internal {

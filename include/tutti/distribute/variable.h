@@ -62,9 +62,6 @@ class Variable {
   Tensor assign(double value) { return update(Operation::kAssign, value); }
   Tensor assign_add(double delta) { return update(Operation::kAdd, delta); }
   Tensor assign_sub(double delta) { return update(Operation::kSub, delta); }
-  /// Outside replicas only: gives component i the i-th value. ON_READ variables; ON_WRITE ones would lose their invariant
-  /// (InvalidArgument).
-  void assign(const PerReplica<Tensor>& values);
 
   const std::string& name() const;
   bool trainable() const;
@@ -85,6 +82,7 @@ class Variable {
   bool defined() const { return state_ != nullptr; }
   bool is_same(const Variable& other) const { return state_ == other.state_; }
   internal::VariableState& state() const;
+  explicit Variable(std::shared_ptr<internal::VariableState> state) : state_(std::move(state)) {}
 
  private:
   enum class Operation { kAssign, kAdd, kSub };

@@ -1,0 +1,102 @@
+// The current strategy and replica of each thread, and what a replica can do. The library's one thread-local is here.
+
+#include "tutti/distribute/replica_context.h"
+
+#include "distribute/collective_gradients.h"
+#include "distribute/context_stack.h"
+#include "tutti/collectives/in_process.h"
+#include "tutti/distribute/strategy.h"
+
+namespace tutti::distribute {
+namespace {
+
+/// A group of one rank, for threads that are in no strategy.
+struct DefaultReplica {
+  std::shared_ptr<collectives::Rendezvous> rendezvous = std::make_shared<collectives::Rendezvous>(1);
+  std::vector<std::unique_ptr<collectives::Communicator>> group = collectives::make_in_process_group(rendezvous);
+  ReplicaContext context{default_strategy(), 0, 0, *group[0], *rendezvous};
+};
+
+}  // namespace
+
+ThreadContext& thread_context() {
+  thread_local ThreadContext context;
+  return context;
+}
+
+ReplicaContext& default_replica_context() {
+  thread_local DefaultReplica replica;
+  return replica.context;
+}
+
+Strategy& get_strategy() {
+  const auto& stack = thread_context().stack;
+  return stack.empty() ? default_strategy() : *stack.back().strategy;
+}
+
+bool has_strategy() { return !get_strategy().is_default(); }
+
+ReplicaContext* get_replica_context() {
+  const auto& stack = thread_context().stack;
+  return stack.empty() ? &default_replica_context() : stack.back().replica;
+}
+
+bool in_cross_replica_context() { return get_replica_context() == nullptr; }
+
+int ReplicaContext::num_replicas_in_sync() const { return strategy_.num_replicas_in_sync(); }
+
+void ReplicaContext::check_current(const char* operation) const {
+  if (get_replica_context() == this) return;
+  const bool cross = in_cross_replica_context();
+  throw FailedPrecondition(cat(operation, " [", strategy_.name(), " replica ", replica_id_, "]: called ",
+                               cross ? "in cross-replica context" : "from another replica's thread or another strategy",
+                               ", expected inside this replica's function; call it on get_replica_context() inside run"));
+}
+
+Tensor ReplicaContext::all_reduce(ReduceOp op, const Tensor& value, const CommunicationOptions& options) {
+  check_current("all_reduce");
+  return differentiable_all_reduce(*this, op, value, options);
+}
+
+Tensor ReplicaContext::all_gather(const Tensor& value, int64_t axis, const CommunicationOptions& options) {
+  check_current("all_gather");
+  return differentiable_all_gather(*this, value, axis, options);
+}
+
+void ReplicaContext::merge(const char* operation, void* payload, FunctionRef<void(std::span<void* const>)> merged,
+                           FunctionRef<void(void*)> take) {
+  check_current(operation);
+  const auto timeout = collectives::kDefaultTimeout;
+  rendezvous_.meet(local_id_, {operation, payload}, timeout);
+  if (local_id_ == 0) {
+    std::vector<void*> payloads;
+    for (int i = 0; i < rendezvous_.size(); ++i) payloads.push_back(const_cast<void*>(rendezvous_.call_of(i).payload));
+    ContextGuard cross_replica(strategy_, nullptr);
+    at::NoGradGuard no_grad;
+    merged(payloads);
+  }
+  // Everybody waits for the merged result, then for everybody to have taken their part of it.
+  void* first = const_cast<void*>(rendezvous_.call_of(0).payload);
+  rendezvous_.leave(local_id_, timeout);
+  take(first);
+  rendezvous_.meet(local_id_, {operation, payload}, timeout);
+  rendezvous_.leave(local_id_, timeout);
+}
+
+void ReplicaContext::call_once_for_all(const char* operation, FunctionRef<void()> once) {
+  merge(operation, nullptr, [&](std::span<void* const>) { once(); }, [](void*) {});
+}
+
+at::Generator& ReplicaContext::generator() const { return strategy_.generator(local_id_); }
+
+namespace internal {
+Tensor detached(const Tensor& tensor) { return tensor.defined() && tensor.requires_grad() ? tensor.detach() : tensor; }
+void check_not_in_replica(const char* operation) {
+  ReplicaContext* context = get_replica_context();
+  if (context == nullptr || context->strategy().is_default()) return;
+  throw InvalidArgument(cat(operation, " [replica ", context->replica_id_in_sync_group(),
+                            "]: called inside a replica, expected outside; take the step before run and pass it as an argument"));
+}
+}  // namespace internal
+
+}  // namespace tutti::distribute

@@ -1,0 +1,74 @@
+#include "distribute/thread_team.h"
+
+#include <ATen/Parallel.h>
+#include <dlfcn.h>
+#include <malloc.h>
+#include <sched.h>
+
+#include <mutex>
+#include <thread>
+
+#include "tutti/base/environment.h"
+
+namespace tutti::distribute {
+namespace {
+
+using SetThreads = void (*)(int);
+using GetThreads = int (*)();
+using SetLocalThreads = int (*)(int);
+
+/// Looked up in the global scope, where libtorch_cpu's own references were resolved: the same library, whichever it is. Linking
+/// OpenMP here could bind a second copy.
+struct ThreadLibraries {
+  SetThreads openmp_set = reinterpret_cast<SetThreads>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
+  GetThreads openmp_get = reinterpret_cast<GetThreads>(dlsym(RTLD_DEFAULT, "omp_get_max_threads"));
+  SetLocalThreads blas_set = reinterpret_cast<SetLocalThreads>(dlsym(RTLD_DEFAULT, "MKL_Set_Num_Threads_Local"));
+};
+
+const ThreadLibraries& libraries() {
+  static const ThreadLibraries found;
+  return found;
+}
+
+}  // namespace
+
+int available_cores() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) {
+    const int count = CPU_COUNT(&set);
+    if (count > 0) return count;
+  }
+  const unsigned cores = std::thread::hardware_concurrency();
+  return cores == 0 ? 1 : static_cast<int>(cores);
+}
+
+ThreadTeam::ThreadTeam(int threads) {
+  // ATen sets a thread's number at its first parallel operator; let that happen before ours.
+  at::internal::lazy_init_num_threads();
+  const ThreadLibraries& found = libraries();
+  if (found.openmp_set != nullptr && found.openmp_get != nullptr) {
+    openmp_before_ = found.openmp_get();
+    found.openmp_set(threads);
+  }
+  if (found.blas_set != nullptr) blas_before_ = found.blas_set(threads);
+}
+
+ThreadTeam::~ThreadTeam() {
+  const ThreadLibraries& found = libraries();
+  if (openmp_before_ > 0) found.openmp_set(openmp_before_);
+  if (found.blas_set != nullptr) found.blas_set(blas_before_);
+}
+
+void keep_freed_memory() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    if (environment("TUTTI_MALLOC").value_or("") == "system") return;
+#if defined(__GLIBC__)
+    mallopt(M_MMAP_THRESHOLD, 32 << 20);  // glibc's maximum
+    mallopt(M_TRIM_THRESHOLD, 1 << 30);
+    mallopt(M_TOP_PAD, 1 << 20);
+#endif
+  });
+}
+
+}  // namespace tutti::distribute

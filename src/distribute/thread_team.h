@@ -1,0 +1,27 @@
+#pragma once
+// How many threads LibTorch's operators may use on this thread, without changing what other threads of the program see.
+
+namespace tutti::distribute {
+
+/// Cores that this process may run on.
+int available_cores();
+
+/// Sets this thread's intra-op team until it dies: OpenMP's and the BLAS library's per-thread numbers, not at::set_num_threads,
+/// which also changes the default of every thread that asks later.
+class ThreadTeam {
+ public:
+  explicit ThreadTeam(int threads);
+  ~ThreadTeam();
+  ThreadTeam(const ThreadTeam&) = delete;
+  ThreadTeam& operator=(const ThreadTeam&) = delete;
+
+ private:
+  int openmp_before_ = 0;
+  int blas_before_ = 0;
+};
+
+/// Stops the C library from returning large buffers to the system after each step: page faults cost more than the memory.
+/// Once a process; TUTTI_MALLOC=system leaves the allocator alone.
+void keep_freed_memory();
+
+}  // namespace tutti::distribute
