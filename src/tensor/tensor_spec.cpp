@@ -1,0 +1,130 @@
+#include "tutti/tensor/tensor_spec.h"
+
+#include <array>
+#include <ostream>
+
+namespace tutti {
+namespace {
+
+struct DtypeName {
+  at::ScalarType dtype;
+  const char* name;
+};
+constexpr std::array<DtypeName, 12> kDtypes{{{at::kFloat, "float32"},
+                                             {at::kDouble, "float64"},
+                                             {at::kHalf, "float16"},
+                                             {at::kBFloat16, "bfloat16"},
+                                             {at::kByte, "uint8"},
+                                             {at::kChar, "int8"},
+                                             {at::kShort, "int16"},
+                                             {at::kInt, "int32"},
+                                             {at::kLong, "int64"},
+                                             {at::kBool, "bool"},
+                                             {at::kComplexFloat, "complex64"},
+                                             {at::kComplexDouble, "complex128"}}};
+
+std::string one_line(const NestOf<std::string>& nest) {
+  switch (nest.kind()) {
+    case NestKind::kNone: return "None";
+    case NestKind::kLeaf: return nest.leaf();
+    default: break;
+  }
+  std::string text = nest.kind() == NestKind::kTuple ? "(" : nest.kind() == NestKind::kList ? "[" : "{";
+  for (std::size_t i = 0; i < nest.size(); ++i) {
+    if (i) text += ", ";
+    if (nest.kind() == NestKind::kMap) text += cat("'", nest.keys()[i], "': ");
+    text += one_line(nest.items()[i]);
+  }
+  if (nest.kind() == NestKind::kTuple) return text + (nest.size() == 1 ? ",)" : ")");
+  return text + (nest.kind() == NestKind::kList ? "]" : "}");
+}
+
+/// A leaf's text may itself have several lines; they are moved right with it.
+std::string indented(const std::string& text, std::size_t columns) {
+  std::string moved;
+  for (char c : text) {
+    moved += c;
+    if (c == '\n') moved.append(columns, ' ');
+  }
+  return moved;
+}
+
+}  // namespace
+
+std::string dtype_name(at::ScalarType dtype) {
+  for (const DtypeName& known : kDtypes) {
+    if (known.dtype == dtype) return known.name;
+  }
+  return c10::toString(dtype);
+}
+
+at::ScalarType dtype_from_name(const std::string& name) {
+  std::vector<std::string> names;
+  for (const DtypeName& known : kDtypes) {
+    if (known.name == name) return known.dtype;
+    names.push_back(known.name);
+  }
+  throw InvalidArgument(cat("dtype: \"", name, "\", expected one of ", join(names, ", ")));
+}
+
+TensorSpec TensorSpec::of(const Tensor& tensor) { return {tensor.sizes().vec(), tensor.scalar_type(), false}; }
+
+std::string TensorSpec::to_string() const {
+  return cat("TensorSpec(shape=", unknown_rank ? "<unknown>" : shape_text(shape), ", dtype=", dtype_name(dtype), ")");
+}
+
+bool TensorSpec::accepts(const TensorSpec& other) const {
+  if (dtype != other.dtype) return false;
+  if (unknown_rank) return true;
+  if (other.unknown_rank || shape.size() != other.shape.size()) return false;
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    if (shape[i] >= 0 && shape[i] != other.shape[i]) return false;
+  }
+  return true;
+}
+
+TensorSpec TensorSpec::relaxed_with(const TensorSpec& other) const {
+  if (dtype != other.dtype) {
+    throw InvalidArgument(cat("TensorSpec: dtypes ", dtype_name(dtype), " and ", dtype_name(other.dtype), ", expected one; convert first"));
+  }
+  if (unknown_rank || other.unknown_rank || shape.size() != other.shape.size()) return {{}, dtype, true};
+  TensorSpec relaxed = *this;
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    if (shape[i] != other.shape[i]) relaxed.shape[i] = -1;
+  }
+  return relaxed;
+}
+
+bool TensorSpec::is_static() const {
+  if (unknown_rank) return false;
+  for (int64_t size : shape) {
+    if (size < 0) return false;
+  }
+  return true;
+}
+
+std::ostream& operator<<(std::ostream& out, const TensorSpec& spec) { return out << spec.to_string(); }
+
+SpecNest spec_of(const Nest& nest) {
+  return nest.map_leaves([](const Tensor& tensor) { return TensorSpec::of(tensor); });
+}
+
+std::ostream& operator<<(std::ostream& out, const SpecNest& spec) {
+  return out << layout_nest_text(spec.map_leaves([](const TensorSpec& leaf) { return leaf.to_string(); }));
+}
+
+std::string layout_nest_text(const NestOf<std::string>& nest, std::size_t columns) {
+  const std::string line = one_line(nest);
+  if (nest.size() == 0 || (line.size() <= columns && line.find('\n') == std::string::npos)) return line;
+  std::string text = nest.kind() == NestKind::kTuple ? "(" : nest.kind() == NestKind::kList ? "[" : "{";
+  for (std::size_t i = 0; i < nest.size(); ++i) {
+    if (i) text += ",\n ";
+    std::string key;
+    if (nest.kind() == NestKind::kMap) key = cat("'", nest.keys()[i], "': ");
+    text += key + indented(layout_nest_text(nest.items()[i], columns - std::min(columns, 1 + key.size())), 1 + key.size());
+  }
+  if (nest.kind() == NestKind::kTuple) return text + (nest.size() == 1 ? ",)" : ")");
+  return text + (nest.kind() == NestKind::kList ? "]" : "}");
+}
+
+}  // namespace tutti
