@@ -72,6 +72,7 @@ class Communicator {
   Communicator(std::string backend, int rank, int size);
 
  private:
+  virtual void do_all_reduce(at::Tensor& tensor, ReduceOp op, const CommunicationOptions&) = 0;
   virtual std::unique_ptr<Work> do_start_all_reduce(at::Tensor& tensor, ReduceOp op, const CommunicationOptions&) = 0;
   virtual at::Tensor do_all_gather(const at::Tensor& tensor, const CommunicationOptions&) = 0;
   virtual at::Tensor do_reduce_scatter(const at::Tensor& tensor, ReduceOp op, const CommunicationOptions&) = 0;

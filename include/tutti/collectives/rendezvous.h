@@ -21,6 +21,14 @@ struct MeetingCall {
   const void* payload = nullptr;
 };
 
+/// Told when a rank is about to sleep or spin at a barrier, and when it may go on: for running ranks one at a time.
+class WaitObserver {
+ public:
+  virtual ~WaitObserver() = default;
+  virtual void before_wait(int rank) = 0;
+  virtual void after_wait(int rank) = 0;
+};
+
 /// N ranks (threads of one process) meet here, again and again. Spins briefly, then sleeps; never spins when there are more ranks
 /// than cores. Used by the in-process backend, by merge_call and by the fused update.
 ///
@@ -30,14 +38,14 @@ struct MeetingCall {
 class Rendezvous {
  public:
   explicit Rendezvous(int size);
-  int size() const;
+  int size() const { return size_; }
 
   /// Blocks until all ranks have called. Throws, on every rank: InvalidArgument when operations differ (the rendezvous stays
   /// usable), Aborted after abort(), FailedPrecondition when a rank has finished() instead of coming, DeadlineExceeded that names
   /// the missing ranks (the rendezvous is broken from then on).
   void meet(int rank, const MeetingCall& call, std::chrono::milliseconds timeout);
   /// The call that `rank` brought to the meeting under way.
-  const MeetingCall& call_of(int rank) const;
+  const MeetingCall& call_of(int rank) const { return slots_[static_cast<std::size_t>(rank)]->call; }
   /// Blocks until all ranks of the meeting have called it.
   void leave(int rank, std::chrono::milliseconds timeout);
 
@@ -47,25 +55,37 @@ class Rendezvous {
   void abort(std::string_view reason);
   /// After all ranks have returned: as new. Only when no thread is inside.
   void reset();
+  /// Null: none. Only when no thread is inside.
+  void set_wait_observer(WaitObserver* observer) { observer_ = observer; }
 
  private:
+  enum State : uint32_t { kOpen = 0, kAborted = 1, kBroken = 2 };
   struct alignas(64) Slot {
     MeetingCall call;
-    std::atomic<uint32_t> arrived{0};
+    std::atomic<uint32_t> arrivals{0};  // one more than the turn at whose barrier the rank last arrived
     std::atomic<bool> finished{false};
   };
   void barrier(int rank, const char* operation, std::chrono::milliseconds timeout);
-  [[noreturn]] void fail(int rank, const char* operation) const;
-  std::string missing_ranks(uint32_t turn) const;
+  void wait_for_turn(uint32_t turn, int rank, const char* operation, std::chrono::milliseconds timeout);
+  void sleep_until(uint32_t turn, std::chrono::steady_clock::time_point deadline);
+  bool somebody_is_gone() const;
+  void wake_sleepers();
+  [[noreturn]] void fail(int rank, const char* operation);
 
   const int size_;
   const bool may_spin_;
+  WaitObserver* observer_ = nullptr;
   std::vector<std::unique_ptr<Slot>> slots_;
-  std::atomic<uint32_t> turn_{0};
-  std::atomic<int> waiting_{0};
-  std::atomic<int> state_{0};
-  mutable Mutex mutex_;
-  std::string reason_ TUTTI_GUARDED_BY(mutex_);
+  // Counts completed barriers; the ranks of one barrier wait for it to move.
+  alignas(64) std::atomic<uint32_t> turn_{0};
+  alignas(64) std::atomic<uint32_t> arrived_{0};
+  std::atomic<uint32_t> state_{kOpen};
+  std::atomic<int> num_finished_{0};
+  std::atomic<int> sleepers_{0};
+  Mutex mutex_;  // sleeping only
+  ConditionVariable woken_;
+  Mutex reason_mutex_;
+  std::string reason_ TUTTI_GUARDED_BY(reason_mutex_);
 };
 
 }  // namespace tutti::collectives
