@@ -1,10 +1,22 @@
 #include "tutti/distribute/config.h"
 
+#include <ATen/Context.h>
+
 #include <atomic>
 
 #include "tutti/base/error.h"
+#include "tutti/base/seed.h"
 #include "tutti/base/text.h"
 #include "tutti/tensor/device.h"
+
+namespace tutti {
+
+void set_seed(int64_t seed) {
+  internal::set_global_seed(seed);
+  at::manual_seed(static_cast<uint64_t>(seed));
+}
+
+}  // namespace tutti
 
 namespace tutti::config {
 namespace {

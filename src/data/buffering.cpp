@@ -1,0 +1,349 @@
+// Transformations that keep elements: shuffle, cache, prefetch.
+
+#include <atomic>
+#include <deque>
+#include <exception>
+#include <random>
+#include <thread>
+
+#include "data/iteration.h"
+#include "tutti/base/log.h"
+#include "tutti/base/mutex.h"
+#include "tutti/base/seed.h"
+#include "tutti/data/dataset.h"
+
+namespace tutti::data::plans {
+namespace {
+
+/// Seeds of the passes over one shuffle: a stream that belongs to the dataset, so that each pass has another order and a seeded
+/// program has the same ones in each run.
+class PassSeeds {
+ public:
+  explicit PassSeeds(const ShuffleOptions& options) : options_(options), offset_(next_seed_offset()) {}
+  uint64_t next() {
+    MutexLock lock(mutex_);
+    if (!stream_ || generation_ != seed_generation()) {
+      generation_ = seed_generation();
+      stream_.emplace(first_seed());
+      fixed_ = stream_->next();
+    }
+    return options_.reshuffle_each_iteration ? stream_->next() : fixed_;
+  }
+
+ private:
+  uint64_t first_seed() const {
+    constexpr uint64_t kDefaultGlobalSeed = 87654321;
+    const auto global = global_seed();
+    if (options_.seed) return mix_seeds(global ? static_cast<uint64_t>(*global) : kDefaultGlobalSeed, static_cast<uint64_t>(*options_.seed));
+    if (global) return mix_seeds(static_cast<uint64_t>(*global), static_cast<uint64_t>(offset_));
+    std::random_device device;
+    return mix_seeds(device(), device());
+  }
+  ShuffleOptions options_;
+  int64_t offset_;
+  Mutex mutex_;
+  std::optional<RandomBits> stream_;
+  uint64_t generation_ = 0;
+  uint64_t fixed_ = 0;
+};
+
+/// A reservoir: fill it, then again and again hand out a random slot and put the next element there; at the end it drains.
+template <class Item, class Fetch>
+std::optional<Item> draw(std::vector<Item>& buffer, std::size_t capacity, RandomBits& random, Fetch fetch) {
+  while (buffer.size() < capacity) {
+    auto item = fetch();
+    if (!item) break;
+    buffer.push_back(std::move(*item));
+  }
+  if (buffer.empty()) return std::nullopt;
+  Item& slot = buffer[random.below(buffer.size())];
+  Item drawn = std::move(slot);
+  if (&slot != &buffer.back()) slot = std::move(buffer.back());
+  buffer.pop_back();
+  return drawn;
+}
+
+class ShufflePlan : public UnaryPlan {
+ public:
+  ShufflePlan(PlanPtr input, int64_t buffer_size, const ShuffleOptions& options)
+      : UnaryPlan(std::move(input)), capacity_(static_cast<std::size_t>(buffer_size)), seeds_(std::make_unique<PassSeeds>(options)) {}
+  std::string name() const override { return "shuffle"; }
+  std::unique_ptr<Iterator> iterator() const override {
+    return std::make_unique<Pass>(input().iterator(), capacity_, seeds_->next());
+  }
+
+ private:
+  struct Pass : ForwardingIterator {
+    Pass(std::unique_ptr<Iterator> input, std::size_t capacity, uint64_t seed)
+        : ForwardingIterator(std::move(input)), capacity(capacity), random(seed) {}
+    std::optional<Nest> next() override {
+      if (table() != nullptr) {
+        auto row = next_row();
+        if (!row) return std::nullopt;
+        return table()->row(*row);
+      }
+      return draw(elements, capacity, random, [this] { return input().next(); });
+    }
+    void next_rows(int64_t count, std::vector<int64_t>& indices) override {
+      for (; count > 0; --count) {
+        auto row = next_row();
+        if (!row) return;
+        indices.push_back(*row);
+      }
+    }
+    std::optional<int64_t> next_row() {
+      return draw(rows, capacity, random, [this]() -> std::optional<int64_t> {
+        if (at == fetched.size()) {
+          fetched.clear();
+          at = 0;
+          input().next_rows(256, fetched);
+          if (fetched.empty()) return std::nullopt;
+        }
+        return fetched[at++];
+      });
+    }
+    std::size_t capacity;
+    RandomBits random;
+    std::vector<Nest> elements;
+    std::vector<int64_t> rows;
+    std::vector<int64_t> fetched;
+    std::size_t at = 0;
+  };
+  std::size_t capacity_;
+  std::unique_ptr<PassSeeds> seeds_;
+};
+
+/// What a complete pass leaves: rows when all elements had one shape and dtype, else the elements.
+struct CacheContent {
+  std::optional<RowTable> table;
+  std::vector<Nest> elements;
+};
+
+/// Collects elements while they pass. Rows go into columns that are allocated for the expected number, so nothing is kept twice.
+class CacheFiller {
+ public:
+  explicit CacheFiller(int64_t expected) : expected_(expected) {}
+  void add(const Nest& element) {
+    if (expected_ > 0 && as_rows_ && fits(element)) {
+      write(element);
+    } else {
+      give_up_rows();
+      elements_.push_back(element);
+    }
+  }
+  std::shared_ptr<const CacheContent> finish() {
+    auto content = std::make_shared<CacheContent>();
+    if (as_rows_ && count_ > 0) {
+      content->table = RowTable{pack_as(structure_, std::move(columns_)), count_};
+      if (count_ < expected_) {
+        content->table->structure = content->table->structure.map_leaves([this](const Tensor& column) { return column.narrow(0, 0, count_); });
+      }
+    } else {
+      content->elements = std::move(elements_);
+    }
+    return content;
+  }
+
+ private:
+  bool fits(const Nest& element) {
+    if (count_ == 0) {
+      structure_ = element.map_leaves([](const Tensor& leaf) { return TensorSpec::of(leaf); });
+      element.for_each([this](const Tensor& leaf) {
+        std::vector<int64_t> sizes = leaf.sizes().vec();
+        sizes.insert(sizes.begin(), expected_);
+        columns_.push_back(at::empty(sizes, leaf.options()));
+      });
+      return !columns_.empty();
+    }
+    if (count_ == expected_ || !same_structure(element, structure_)) return false;
+    bool fits = true;
+    std::size_t column = 0;
+    element.for_each([&](const Tensor& leaf) {
+      const Tensor& rows = columns_[column++];
+      fits = fits && leaf.sizes() == rows.sizes().slice(1) && leaf.scalar_type() == rows.scalar_type() && leaf.device() == rows.device();
+    });
+    return fits;
+  }
+  void write(const Nest& element) {
+    std::size_t column = 0;
+    element.for_each([&](const Tensor& leaf) {
+      Tensor& rows = columns_[column++];
+      const std::size_t bytes = leaf.nbytes();
+      if (leaf.is_cpu() && leaf.is_contiguous()) {
+        if (bytes > 0) std::memcpy(static_cast<char*>(rows.data_ptr()) + static_cast<std::size_t>(count_) * bytes, leaf.const_data_ptr(), bytes);
+      } else {
+        rows.select(0, count_).copy_(leaf);
+      }
+    });
+    ++count_;
+  }
+  void give_up_rows() {
+    if (!as_rows_) return;
+    as_rows_ = false;
+    if (count_ == 0) return;
+    const RowTable table{pack_as(structure_, columns_), count_};
+    for (int64_t i = 0; i < count_; ++i) elements_.push_back(table.row(i));
+  }
+
+  int64_t expected_;
+  bool as_rows_ = true;
+  int64_t count_ = 0;
+  SpecNest structure_;
+  std::vector<Tensor> columns_;
+  std::vector<Nest> elements_;
+};
+
+class CachePlan : public UnaryPlan {
+ public:
+  explicit CachePlan(PlanPtr input) : UnaryPlan(std::move(input)), shared_(std::make_shared<Shared>()) {}
+  std::string name() const override { return "cache"; }
+  SpecNest element_spec() const override {
+    const auto content = shared_->get();
+    if (content && content->table) return spec_of(content->table->row(0));
+    return input().element_spec();
+  }
+  std::unique_ptr<Iterator> iterator() const override {
+    if (auto content = shared_->get()) return std::make_unique<ReadPass>(std::move(content));
+    return std::make_unique<FillPass>(input().iterator(), shared_, input().cardinality());
+  }
+
+ private:
+  struct Shared {
+    Mutex mutex;
+    std::shared_ptr<const CacheContent> content TUTTI_GUARDED_BY(mutex);
+    std::shared_ptr<const CacheContent> get() {
+      MutexLock lock(mutex);
+      return content;
+    }
+    void set(std::shared_ptr<const CacheContent> full) {
+      MutexLock lock(mutex);
+      if (!content) content = std::move(full);
+    }
+  };
+  struct FillPass : Iterator {
+    FillPass(std::unique_ptr<Iterator> input, std::shared_ptr<Shared> shared, int64_t expected)
+        : input(std::move(input)), shared(std::move(shared)), filler(expected) {}
+    ~FillPass() override {
+      if (!done && started) log_debug("cache: a pass ended early; its elements are dropped, the next complete pass fills the cache");
+    }
+    std::optional<Nest> next() override {
+      if (done) return std::nullopt;
+      started = true;
+      auto element = input->next();
+      if (element) {
+        filler.add(*element);
+      } else {
+        done = true;
+        shared->set(filler.finish());
+      }
+      return element;
+    }
+    std::unique_ptr<Iterator> input;
+    std::shared_ptr<Shared> shared;
+    CacheFiller filler;
+    bool started = false;
+    bool done = false;
+  };
+  struct ReadPass : Iterator {
+    explicit ReadPass(std::shared_ptr<const CacheContent> content) : content(std::move(content)) {}
+    std::optional<Nest> next() override {
+      if (content->table) {
+        if (at == static_cast<std::size_t>(content->table->num_rows)) return std::nullopt;
+        return content->table->row(static_cast<int64_t>(at++));
+      }
+      if (at == content->elements.size()) return std::nullopt;
+      return content->elements[at++];
+    }
+    const RowTable* table() const override { return content->table ? &*content->table : nullptr; }
+    void next_rows(int64_t count, std::vector<int64_t>& indices) override {
+      for (; count > 0 && at < static_cast<std::size_t>(content->table->num_rows); --count) indices.push_back(static_cast<int64_t>(at++));
+    }
+    std::shared_ptr<const CacheContent> content;
+    std::size_t at = 0;
+  };
+  std::shared_ptr<Shared> shared_;
+};
+
+class PrefetchPlan : public UnaryPlan {
+ public:
+  PrefetchPlan(PlanPtr input, std::size_t capacity) : UnaryPlan(std::move(input)), capacity_(capacity) {}
+  std::string name() const override { return "prefetch"; }
+  std::unique_ptr<Iterator> iterator() const override { return std::make_unique<Pass>(input().iterator(), capacity_); }
+
+ private:
+  /// An element, the end (neither), or the exception that stood in its place.
+  struct Item {
+    std::optional<Nest> element;
+    std::exception_ptr error;
+  };
+  class Pass : public Iterator {
+   public:
+    Pass(std::unique_ptr<Iterator> input, std::size_t capacity)
+        : input_(std::move(input)), capacity_(capacity), thread_([this] { produce(); }) {}
+    ~Pass() override {
+      {
+        MutexLock lock(mutex_);
+        stop_ = true;
+      }
+      changed_.notify_all();
+      thread_.join();
+    }
+    std::optional<Nest> next() override {
+      if (ended_) return std::nullopt;
+      std::unique_lock<Mutex> lock(mutex_);
+      changed_.wait(lock, [this] { return !queue_.empty(); });
+      Item item = std::move(queue_.front());
+      queue_.pop_front();
+      lock.unlock();
+      changed_.notify_all();
+      if (item.error) std::rethrow_exception(item.error);
+      ended_ = !item.element;
+      return std::move(item.element);
+    }
+
+   private:
+    void produce() {
+      for (bool more = true; more;) {
+        Item item;
+        try {
+          item.element = input_->next();
+          more = item.element.has_value();
+        } catch (...) {
+          item.error = std::current_exception();
+        }
+        std::unique_lock<Mutex> lock(mutex_);
+        changed_.wait(lock, [this] { return stop_ || queue_.size() < capacity_; });
+        if (stop_) return;
+        queue_.push_back(std::move(item));
+        lock.unlock();
+        changed_.notify_all();
+      }
+    }
+    std::unique_ptr<Iterator> input_;
+    std::size_t capacity_;
+    Mutex mutex_;
+    ConditionVariable changed_;
+    std::deque<Item> queue_;
+    bool stop_ = false;
+    bool ended_ = false;
+    std::thread thread_;
+  };
+  std::size_t capacity_;
+};
+
+}  // namespace
+
+PlanPtr shuffle(PlanPtr input, int64_t buffer_size, const ShuffleOptions& options) {
+  if (buffer_size < 1) throw InvalidArgument(cat("shuffle: a buffer of ", buffer_size, " elements, expected at least 1"));
+  return std::make_shared<ShufflePlan>(std::move(input), buffer_size, options);
+}
+
+PlanPtr cache(PlanPtr input) { return std::make_shared<CachePlan>(std::move(input)); }
+
+PlanPtr prefetch(PlanPtr input, int64_t buffer_size) {
+  if (buffer_size < -1) throw InvalidArgument(cat("prefetch: a buffer of ", buffer_size, ", expected -1 (automatic), 0 (none) or more"));
+  if (buffer_size == 0) return input;
+  return std::make_shared<PrefetchPlan>(std::move(input), buffer_size < 0 ? 2 : static_cast<std::size_t>(buffer_size));
+}
+
+}  // namespace tutti::data::plans

@@ -1,0 +1,367 @@
+// Transformations that look at one element at a time.
+
+#include "data/iteration.h"
+#include "tutti/data/dataset.h"
+
+namespace tutti::data::plans {
+namespace {
+
+class MapPlan : public UnaryPlan {
+ public:
+  MapPlan(PlanPtr input, NestFunction function) : UnaryPlan(std::move(input)), function_(std::move(function)) {}
+  std::string name() const override { return "map"; }
+  SpecNest element_spec() const override { return Plan::element_spec(); }
+  std::unique_ptr<Iterator> iterator() const override { return std::make_unique<Pass>(input().iterator(), function_); }
+
+ private:
+  struct Pass : Iterator {
+    Pass(std::unique_ptr<Iterator> input, NestFunction function) : input(std::move(input)), function(std::move(function)) {}
+    std::optional<Nest> next() override {
+      auto element = input->next();
+      if (!element) return std::nullopt;
+      at::NoGradGuard no_grad;
+      return function(*element);
+    }
+    std::unique_ptr<Iterator> input;
+    NestFunction function;
+  };
+  NestFunction function_;
+};
+
+class FilterPlan : public UnaryPlan {
+ public:
+  FilterPlan(PlanPtr input, NestPredicate predicate) : UnaryPlan(std::move(input)), predicate_(std::move(predicate)) {}
+  std::string name() const override { return "filter"; }
+  int64_t cardinality() const override { return input().cardinality() == 0 ? 0 : kUnknown; }
+  std::unique_ptr<Iterator> iterator() const override { return std::make_unique<Pass>(input().iterator(), predicate_); }
+
+ private:
+  struct Pass : Iterator {
+    Pass(std::unique_ptr<Iterator> input, NestPredicate predicate) : input(std::move(input)), predicate(std::move(predicate)) {}
+    std::optional<Nest> next() override {
+      for (;;) {
+        auto element = input->next();
+        if (!element || predicate(*element)) return element;
+      }
+    }
+    std::unique_ptr<Iterator> input;
+    NestPredicate predicate;
+  };
+  NestPredicate predicate_;
+};
+
+class TakePlan : public UnaryPlan {
+ public:
+  TakePlan(PlanPtr input, int64_t count) : UnaryPlan(std::move(input)), count_(count) {}
+  std::string name() const override { return "take"; }
+  int64_t cardinality() const override {
+    const int64_t size = input().cardinality();
+    if (count_ < 0) return size;
+    if (size == kInfinite) return count_;
+    if (size == kUnknown) return count_ == 0 ? 0 : kUnknown;
+    return std::min(size, count_);
+  }
+  std::unique_ptr<Iterator> iterator() const override { return std::make_unique<Pass>(input().iterator(), count_); }
+
+ private:
+  struct Pass : ForwardingIterator {
+    Pass(std::unique_ptr<Iterator> input, int64_t count) : ForwardingIterator(std::move(input)), left(count) {}
+    std::optional<Nest> next() override {
+      if (left == 0) return std::nullopt;
+      if (left > 0) --left;
+      return input().next();
+    }
+    void next_rows(int64_t count, std::vector<int64_t>& indices) override {
+      const int64_t wanted = left < 0 ? count : std::min(count, left);
+      if (left > 0) left -= wanted;
+      if (wanted > 0) input().next_rows(wanted, indices);
+    }
+    int64_t left;
+  };
+  int64_t count_;
+};
+
+class SkipPlan : public UnaryPlan {
+ public:
+  SkipPlan(PlanPtr input, int64_t count) : UnaryPlan(std::move(input)), count_(count) {}
+  std::string name() const override { return "skip"; }
+  int64_t cardinality() const override {
+    const int64_t size = input().cardinality();
+    if (count_ < 0) return 0;
+    return size < 0 ? size : std::max<int64_t>(0, size - count_);
+  }
+  std::unique_ptr<Iterator> iterator() const override { return std::make_unique<Pass>(input().iterator(), count_); }
+
+ private:
+  struct Pass : ForwardingIterator {
+    Pass(std::unique_ptr<Iterator> input, int64_t count) : ForwardingIterator(std::move(input)), left(count) {}
+    std::optional<Nest> next() override {
+      drop();
+      return left < 0 ? std::nullopt : input().next();
+    }
+    void next_rows(int64_t count, std::vector<int64_t>& indices) override {
+      drop();
+      if (left >= 0) input().next_rows(count, indices);
+    }
+    void drop() {
+      if (left > 0 && input().table() != nullptr) {
+        std::vector<int64_t> dropped;
+        input().next_rows(left, dropped);
+        left = 0;
+      }
+      for (; left > 0; --left) {
+        if (!input().next()) break;
+      }
+      if (left > 0) left = 0;
+    }
+    int64_t left;
+  };
+  int64_t count_;
+};
+
+class ShardPlan : public UnaryPlan {
+ public:
+  ShardPlan(PlanPtr input, int64_t num_shards, int64_t index) : UnaryPlan(std::move(input)), num_shards_(num_shards), index_(index) {}
+  std::string name() const override { return "shard"; }
+  int64_t cardinality() const override {
+    const int64_t size = input().cardinality();
+    return size < 0 ? size : size <= index_ ? 0 : (size - index_ + num_shards_ - 1) / num_shards_;
+  }
+  std::unique_ptr<Iterator> iterator() const override { return std::make_unique<Pass>(input().iterator(), num_shards_, index_); }
+
+ private:
+  struct Pass : ForwardingIterator {
+    Pass(std::unique_ptr<Iterator> input, int64_t num_shards, int64_t index)
+        : ForwardingIterator(std::move(input)), num_shards(num_shards), until(index) {}
+    std::optional<Nest> next() override {
+      for (; until > 0; --until) {
+        if (!input().next()) return std::nullopt;
+      }
+      until = num_shards - 1;
+      return input().next();
+    }
+    void next_rows(int64_t count, std::vector<int64_t>& indices) override {
+      std::vector<int64_t> some;
+      for (; count > 0; --count) {
+        some.clear();
+        input().next_rows(until + 1, some);
+        if (static_cast<int64_t>(some.size()) <= until) return;
+        indices.push_back(some.back());
+        until = num_shards - 1;
+      }
+    }
+    int64_t num_shards;
+    int64_t until;
+  };
+  int64_t num_shards_, index_;
+};
+
+/// One pass after another. Rows stay rows only as long as every pass has the same table.
+class RepeatPlan : public UnaryPlan {
+ public:
+  RepeatPlan(PlanPtr input, int64_t count) : UnaryPlan(std::move(input)), count_(count) {}
+  std::string name() const override { return "repeat"; }
+  int64_t cardinality() const override {
+    const int64_t size = input().cardinality();
+    if (size == 0 || count_ == 0) return 0;
+    if (count_ < 0) return size == kUnknown ? kUnknown : kInfinite;
+    return size < 0 ? size : size * count_;
+  }
+  std::unique_ptr<Iterator> iterator() const override { return std::make_unique<Pass>(*this); }
+
+ private:
+  struct Pass : Iterator {
+    explicit Pass(const RepeatPlan& plan) : plan(plan.shared()), left(plan.count_) {
+      if (left != 0) current = this->plan->iterator();
+      if (left > 0) --left;
+      if (current) rows = current->table();
+    }
+    std::optional<Nest> next() override {
+      while (current) {
+        auto element = current->next();
+        if (element) {
+          any = true;
+          return element;
+        }
+        again();
+      }
+      return std::nullopt;
+    }
+    const RowTable* table() const override { return rows; }
+    void next_rows(int64_t count, std::vector<int64_t>& indices) override {
+      const std::size_t target = indices.size() + static_cast<std::size_t>(count);
+      while (current && indices.size() < target) {
+        const std::size_t before = indices.size();
+        current->next_rows(static_cast<int64_t>(target - before), indices);
+        any = any || indices.size() > before;
+        if (indices.size() < target) again();
+      }
+    }
+    void again() {  // an empty input ends at once instead of turning for ever
+      current = left == 0 || !any ? nullptr : plan->iterator();
+      any = false;
+      if (left > 0) --left;
+      if (rows != nullptr && current && current->table() != rows) throw Internal("repeat: another table in a later pass");
+    }
+    PlanPtr plan;
+    int64_t left;
+    std::unique_ptr<Iterator> current;
+    const RowTable* rows = nullptr;
+    bool any = false;
+  };
+  PlanPtr shared() const { return inputs()[0]; }
+  int64_t count_;
+};
+
+class EnumeratePlan : public UnaryPlan {
+ public:
+  EnumeratePlan(PlanPtr input, int64_t start) : UnaryPlan(std::move(input)), start_(start) {}
+  std::string name() const override { return "enumerate"; }
+  SpecNest element_spec() const override { return SpecNest::tuple({TensorSpec{{}, at::kLong}, input().element_spec()}); }
+  std::unique_ptr<Iterator> iterator() const override { return std::make_unique<Pass>(input().iterator(), start_); }
+
+ private:
+  struct Pass : Iterator {
+    Pass(std::unique_ptr<Iterator> input, int64_t start) : input(std::move(input)), number(start) {}
+    std::optional<Nest> next() override {
+      auto element = input->next();
+      if (!element) return std::nullopt;
+      return Nest::tuple({Nest(at::scalar_tensor(number++, at::kLong)), std::move(*element)});
+    }
+    std::unique_ptr<Iterator> input;
+    int64_t number;
+  };
+  int64_t start_;
+};
+
+class ZipPlan : public Plan {
+ public:
+  using Plan::Plan;
+  std::string name() const override { return "zip"; }
+  int64_t cardinality() const override {
+    int64_t size = kInfinite;
+    for (const PlanPtr& input : inputs()) {
+      const int64_t other = input->cardinality();
+      if (other == kUnknown) return kUnknown;
+      if (other != kInfinite) size = size == kInfinite ? other : std::min(size, other);
+    }
+    return size;
+  }
+  SpecNest element_spec() const override {
+    std::vector<SpecNest> specs;
+    for (const PlanPtr& input : inputs()) specs.push_back(input->element_spec());
+    return SpecNest::tuple(std::move(specs));
+  }
+  std::unique_ptr<Iterator> iterator() const override {
+    auto pass = std::make_unique<Pass>();
+    for (const PlanPtr& input : inputs()) pass->inputs.push_back(input->iterator());
+    return pass;
+  }
+
+ private:
+  struct Pass : Iterator {
+    std::optional<Nest> next() override {
+      if (done) return std::nullopt;
+      std::vector<Nest> items;
+      for (auto& input : inputs) {
+        auto element = input->next();
+        done = !element;
+        if (done) return std::nullopt;
+        items.push_back(std::move(*element));
+      }
+      return Nest::tuple(std::move(items));
+    }
+    std::vector<std::unique_ptr<Iterator>> inputs;
+    bool done = false;
+  };
+};
+
+class ConcatenatePlan : public Plan {
+ public:
+  using Plan::Plan;
+  std::string name() const override { return "concatenate"; }
+  int64_t cardinality() const override {
+    const int64_t a = inputs()[0]->cardinality();
+    const int64_t b = inputs()[1]->cardinality();
+    if (a == kInfinite || b == kInfinite) return kInfinite;
+    return a == kUnknown || b == kUnknown ? kUnknown : a + b;
+  }
+  SpecNest element_spec() const override {
+    const SpecNest a = inputs()[0]->element_spec();
+    const auto theirs = flatten(inputs()[1]->element_spec());
+    std::size_t next = 0;
+    return a.map_leaves([&](const TensorSpec& leaf) { return leaf.relaxed_with(theirs[next++]); });
+  }
+  std::unique_ptr<Iterator> iterator() const override { return std::make_unique<Pass>(inputs()[0]->iterator(), inputs()[1]); }
+
+ private:
+  struct Pass : Iterator {
+    Pass(std::unique_ptr<Iterator> first, PlanPtr second) : current(std::move(first)), second(std::move(second)) {}
+    std::optional<Nest> next() override {
+      for (;;) {
+        auto element = current->next();
+        if (element || !second) return element;
+        current = second->iterator();
+        second = nullptr;
+      }
+    }
+    std::unique_ptr<Iterator> current;
+    PlanPtr second;
+  };
+};
+
+class OptionsPlan : public UnaryPlan {
+ public:
+  OptionsPlan(PlanPtr input, const Options& options) : UnaryPlan(std::move(input)), options_(options) {}
+  std::string name() const override { return "with_options"; }
+  Options options() const override { return options_; }
+  std::unique_ptr<Iterator> iterator() const override { return input().iterator(); }
+
+ private:
+  Options options_;
+};
+
+}  // namespace
+
+PlanPtr map(PlanPtr input, NestFunction function) { return std::make_shared<MapPlan>(std::move(input), std::move(function)); }
+PlanPtr filter(PlanPtr input, NestPredicate predicate) { return std::make_shared<FilterPlan>(std::move(input), std::move(predicate)); }
+PlanPtr enumerate(PlanPtr input, int64_t start) { return std::make_shared<EnumeratePlan>(std::move(input), start); }
+PlanPtr with_options(PlanPtr input, const Options& options) { return std::make_shared<OptionsPlan>(std::move(input), options); }
+
+PlanPtr take(PlanPtr input, int64_t count) {
+  if (count < -1) throw InvalidArgument(cat("take: ", count, " elements, expected -1 (all), 0 or more"));
+  return std::make_shared<TakePlan>(std::move(input), count);
+}
+PlanPtr skip(PlanPtr input, int64_t count) {
+  if (count < -1) throw InvalidArgument(cat("skip: ", count, " elements, expected -1 (all), 0 or more"));
+  return std::make_shared<SkipPlan>(std::move(input), count);
+}
+PlanPtr repeat(PlanPtr input, int64_t count) {
+  if (count < -1) throw InvalidArgument(cat("repeat: ", count, " times, expected -1 (for ever), 0 or more"));
+  return std::make_shared<RepeatPlan>(std::move(input), count);
+}
+PlanPtr shard(PlanPtr input, int64_t num_shards, int64_t index) {
+  if (num_shards < 1 || index < 0 || index >= num_shards) {
+    throw InvalidArgument(cat("shard: index ", index, " of ", num_shards, " shards, expected an index from 0 to below the number of shards"));
+  }
+  return std::make_shared<ShardPlan>(std::move(input), num_shards, index);
+}
+PlanPtr zip(std::vector<PlanPtr> inputs) {
+  if (inputs.empty()) throw InvalidArgument("zip: no datasets, expected at least one");
+  return std::make_shared<ZipPlan>(std::move(inputs));
+}
+PlanPtr concatenate(PlanPtr first, PlanPtr second) {
+  if (first->cardinality() != 0 && second->cardinality() != 0) {
+    const SpecNest a = first->element_spec();
+    const SpecNest b = second->element_spec();
+    if (!same_structure(a, b)) {
+      throw InvalidArgument(cat("concatenate: elements ", a, " and ", b, ", expected one structure"));
+    }
+    const auto left = flatten(a);
+    const auto right = flatten(b);
+    for (std::size_t i = 0; i < left.size(); ++i) left[i].relaxed_with(right[i]);
+  }
+  return std::make_shared<ConcatenatePlan>(std::vector<PlanPtr>{std::move(first), std::move(second)});
+}
+
+}  // namespace tutti::data::plans
