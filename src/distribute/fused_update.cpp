@@ -37,7 +37,7 @@ struct Contribution {
 };
 
 struct Item {
-  internal::VariableState* state;
+  tutti::internal::VariableState* state;
   int64_t numel;
   int64_t begin;  // among the elements of all fused items
   bool fused;     // float or double, on CPU, one storage
@@ -132,7 +132,7 @@ FusedUpdate::FusedUpdate(std::vector<Variable> variables, std::shared_ptr<Update
   impl_->clipping = clipping;
   impl_->slot_names = impl_->rule->slot_names();
   for (std::size_t i = 0; i < impl_->variables.size(); ++i) {
-    internal::VariableState& state = impl_->variables[i].state();
+    tutti::internal::VariableState& state = impl_->variables[i].state();
     impl_->items.push_back({&state, impl_->variables[i].numel(), 0, false, i < decay.size() ? decay[i] : true});
   }
   impl_->pack_weights();
@@ -175,7 +175,7 @@ void FusedUpdate::Impl::make_slots() {
       const Tensor like = item.state->components[0];
       Tensor initial = zeros_like_dense(like);
       if (rule->slot_initial_value() != 0) initial.fill_(rule->slot_initial_value());
-      column.emplace_back(internal::make_variable_state(initial, options, *item.state->strategy));
+      column.emplace_back(tutti::internal::make_variable_state(initial, options, *item.state->strategy));
     }
     slots.push_back(std::move(column));
   }
@@ -336,7 +336,7 @@ void FusedUpdate::Impl::update_by_tensors(const std::vector<const Contribution*>
   if (!gradient.defined()) return;
   if (scale != 1) gradient = gradient * scale;
   if (clipping.clipvalue) gradient = gradient.clamp(-*clipping.clipvalue, *clipping.clipvalue);
-  internal::VariableState& state = *items[item].state;
+  tutti::internal::VariableState& state = *items[item].state;
   const bool shared = state.shared.load();
   for (auto& column : slots) {
     if (!shared) column[item].state().split();
@@ -355,7 +355,7 @@ void FusedUpdate::Impl::finish(const std::vector<const Contribution*>& all) {
     bool any = false;
     for (const Contribution* contribution : all) any = any || contribution->data[i] != nullptr;
     if (!any) continue;
-    internal::VariableState& state = *items[i].state;
+    tutti::internal::VariableState& state = *items[i].state;
     if (items[i].fused) state.components[0].unsafeGetTensorImpl()->bump_version();  // written behind autograd's back
     state.note_update();
   }

@@ -1,6 +1,7 @@
 #include "tutti/distribute/mirrored_strategy.h"
 
 #include <ATen/Context.h>
+#include <ATen/detail/CUDAHooksInterface.h>
 
 #include "distribute/replica_pool.h"
 #include "tutti/distribute/config.h"
@@ -10,7 +11,7 @@ namespace {
 
 std::vector<DeviceName> default_devices() {
   std::vector<DeviceName> devices;
-  const int gpus = at::globalContext().hasCUDA() ? static_cast<int>(at::globalContext().getNumGPUs()) : 0;
+  const int gpus = at::globalContext().hasCUDA() ? static_cast<int>(at::detail::getCUDAHooks().deviceCount()) : 0;
   for (int i = 0; i < gpus; ++i) devices.push_back({DeviceName::Kind::kCuda, i});
   if (!devices.empty()) return devices;
   for (int i = 0; i < config::logical_device_count("cpu"); ++i) devices.push_back({DeviceName::Kind::kCpu, i});

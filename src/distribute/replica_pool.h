@@ -11,6 +11,7 @@
 #include "tutti/base/function_ref.h"
 #include "tutti/base/mutex.h"
 #include "tutti/distribute/replica_context.h"
+#include "tutti/tensor/device.h"
 
 namespace tutti::distribute {
 
