@@ -61,6 +61,7 @@ void VariableState::check_usable(const char* operation) const {
 
 int VariableState::replica() const {
   const auto& stack = distribute::thread_context().stack;
+  if (strategy->is_default()) return 0;  // where there is no strategy, everybody is its only replica
   if (stack.empty() || stack.back().replica == nullptr || stack.back().strategy != strategy) return -1;
   return stack.back().replica->local_replica_id();
 }

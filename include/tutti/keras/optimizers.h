@@ -1,0 +1,141 @@
+#pragma once
+// Optimizers with Keras' formulas. Inside replicas gradients are added over the replicas first, then clipped, then applied once.
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tutti/distribute/fused_update.h"
+#include "tutti/distribute/variable.h"
+
+namespace tutti::keras::optimizers {
+
+/// A handle; copies share state. Usable by one strategy, that of its variables.
+class Optimizer {
+ public:
+  class Impl;
+  Optimizer() = default;
+  Optimizer(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}  // NOLINT
+  /// "sgd", "adam", "adamw", "rmsprop", "adagrad"; InvalidArgument lists them for another name.
+  Optimizer(const std::string& name);                            // NOLINT: `.optimizer = "adam"`
+  Optimizer(const char* name) : Optimizer(std::string(name)) {}  // NOLINT
+
+  /// Makes the slots. The first apply_gradients does it with its variables; a second call with other variables is
+  /// FailedPrecondition.
+  void build(const std::vector<Variable>& variables);
+  /// One update. Inside replicas every replica calls it with its own gradients, which are added up (SUM); `skip_aggregation` says
+  /// that they are equal already. Undefined gradients are skipped with one warning that names the variables; InvalidArgument when
+  /// all are undefined or a variable is not among those it was built with.
+  void apply_gradients(const std::vector<Tensor>& gradients, const std::vector<Variable>& variables, bool skip_aggregation = false);
+
+  double learning_rate() const;
+  void set_learning_rate(double learning_rate);
+  /// Updates made so far.
+  int64_t iterations() const;
+  void set_iterations(int64_t iterations);
+  bool built() const;
+  /// The slots by name, in the order of the variables; empty before build.
+  std::vector<std::string> slot_names() const;
+  std::vector<Variable> slots(const std::string& name) const;
+  /// Variables whose name contains one of `names` get no weight decay. Before build.
+  void exclude_from_weight_decay(const std::vector<std::string>& names);
+
+  std::string class_name() const;
+  std::string name() const;
+  /// JSON object text with Keras' argument names; from_config makes the optimizer again.
+  std::string config() const;
+  static Optimizer from_config(const std::string& class_name, const std::string& config);
+  bool defined() const { return impl_ != nullptr; }
+
+ protected:
+  std::shared_ptr<Impl> impl_;
+};
+
+struct SGDOptions {
+  double learning_rate = 0.01;
+  double momentum = 0;
+  bool nesterov = false;
+  std::optional<double> weight_decay = std::nullopt;
+  std::optional<double> clipnorm = std::nullopt;
+  std::optional<double> clipvalue = std::nullopt;
+  std::optional<double> global_clipnorm = std::nullopt;
+  std::string name = "SGD";
+};
+/// v = momentum v - lr g; w += v (nesterov: w += momentum v - lr g).
+class SGD : public Optimizer {
+ public:
+  explicit SGD(const SGDOptions& options = {});
+};
+
+struct AdamOptions {
+  double learning_rate = 0.001;
+  double beta_1 = 0.9;
+  double beta_2 = 0.999;
+  double epsilon = 1e-7;
+  bool amsgrad = false;
+  std::optional<double> weight_decay = std::nullopt;
+  std::optional<double> clipnorm = std::nullopt;
+  std::optional<double> clipvalue = std::nullopt;
+  std::optional<double> global_clipnorm = std::nullopt;
+  std::string name = "adam";
+};
+/// w -= lr sqrt(1 - b2^t) / (1 - b1^t) m / (sqrt(v) + epsilon).
+class Adam : public Optimizer {
+ public:
+  explicit Adam(const AdamOptions& options = {});
+};
+
+struct AdamWOptions {
+  double learning_rate = 0.001;
+  double weight_decay = 0.004;
+  double beta_1 = 0.9;
+  double beta_2 = 0.999;
+  double epsilon = 1e-7;
+  bool amsgrad = false;
+  std::optional<double> clipnorm = std::nullopt;
+  std::optional<double> clipvalue = std::nullopt;
+  std::optional<double> global_clipnorm = std::nullopt;
+  std::string name = "adamw";
+};
+/// Adam after w -= lr weight_decay w.
+class AdamW : public Optimizer {
+ public:
+  explicit AdamW(const AdamWOptions& options = {});
+};
+
+struct RMSpropOptions {
+  double learning_rate = 0.001;
+  double rho = 0.9;
+  double momentum = 0;
+  double epsilon = 1e-7;
+  bool centered = false;
+  std::optional<double> weight_decay = std::nullopt;
+  std::optional<double> clipnorm = std::nullopt;
+  std::optional<double> clipvalue = std::nullopt;
+  std::optional<double> global_clipnorm = std::nullopt;
+  std::string name = "rmsprop";
+};
+/// v = rho v + (1 - rho) g^2; w -= lr g / sqrt(v + epsilon) (centered: v less the squared mean gradient).
+class RMSprop : public Optimizer {
+ public:
+  explicit RMSprop(const RMSpropOptions& options = {});
+};
+
+struct AdagradOptions {
+  double learning_rate = 0.001;
+  double initial_accumulator_value = 0.1;
+  double epsilon = 1e-7;
+  std::optional<double> weight_decay = std::nullopt;
+  std::optional<double> clipnorm = std::nullopt;
+  std::optional<double> clipvalue = std::nullopt;
+  std::optional<double> global_clipnorm = std::nullopt;
+  std::string name = "adagrad";
+};
+/// a += g^2; w -= lr g / sqrt(a + epsilon).
+class Adagrad : public Optimizer {
+ public:
+  explicit Adagrad(const AdagradOptions& options = {});
+};
+
+}  // namespace tutti::keras::optimizers

@@ -1,0 +1,271 @@
+#include "tutti/keras/optimizers.h"
+
+#include "keras/json.h"
+#include "keras/optimizers/rules.h"
+#include "tutti/base/log.h"
+#include "tutti/distribute/replica_context.h"
+#include "tutti/distribute/strategy.h"
+
+namespace tutti::keras::optimizers {
+
+class Optimizer::Impl {
+ public:
+  Impl(std::string class_name, std::string name, Json config, std::shared_ptr<Rule> rule, distribute::GradientClipping clipping)
+      : class_name(std::move(class_name)), name(std::move(name)), config(std::move(config)), rule(std::move(rule)), clipping(clipping) {}
+
+  std::string class_name;
+  std::string name;
+  Json config;
+  std::shared_ptr<Rule> rule;
+  distribute::GradientClipping clipping;
+  std::vector<std::string> no_decay;
+  std::unique_ptr<distribute::FusedUpdate> update;
+  int64_t iterations_before_build = 0;
+
+  void make(const std::vector<Variable>& variables) {
+    std::vector<bool> decay;
+    for (const Variable& variable : variables) {
+      bool applies = true;
+      for (const std::string& part : no_decay) applies = applies && variable.name().find(part) == std::string::npos;
+      decay.push_back(applies);
+    }
+    auto made = std::make_unique<distribute::FusedUpdate>(variables, rule, clipping, decay);
+    made->set_iterations(iterations_before_build);
+    update = std::move(made);
+  }
+
+  bool same_order(const std::vector<Variable>& variables) const {
+    const auto& own = update->variables();
+    if (own.size() != variables.size()) return false;
+    for (std::size_t i = 0; i < own.size(); ++i) {
+      if (!own[i].is_same(variables[i])) return false;
+    }
+    return true;
+  }
+
+  /// The gradients in the order of the variables that it was built with.
+  std::vector<Tensor> sorted(const std::vector<Tensor>& gradients, const std::vector<Variable>& variables) const {
+    const auto& own = update->variables();
+    std::vector<Tensor> all(own.size());
+    for (std::size_t i = 0; i < variables.size(); ++i) {
+      std::size_t at = 0;
+      while (at < own.size() && !own[at].is_same(variables[i])) ++at;
+      if (at == own.size()) {
+        throw InvalidArgument(cat("apply_gradients [", name, "]: the variable ", variables[i].name(), ", expected one of the ", own.size(),
+                                  " with which the optimizer was built; make an optimizer for each set of variables"));
+      }
+      all[at] = gradients[i];
+    }
+    return all;
+  }
+
+  void check_some(const std::vector<Tensor>& gradients, const std::vector<Variable>& variables) const {
+    std::vector<std::string> missing;
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+      if (!gradients[i].defined()) missing.push_back(variables[i].name());
+    }
+    if (missing.empty()) return;
+    if (missing.size() == gradients.size()) {
+      throw InvalidArgument(cat("apply_gradients [", name, "]: no gradient for any of the ", gradients.size(),
+                                " variables, expected at least one; does the loss depend on them?"));
+    }
+    log_once(LogLevel::kWarning, cat("optimizer/undefined/", reinterpret_cast<uintptr_t>(this)),
+             cat("apply_gradients [", name, "]: no gradient for ", join(missing, ", "), "; they are not updated"));
+  }
+};
+
+void Optimizer::build(const std::vector<Variable>& variables) {
+  if (impl_->update != nullptr) {
+    if (impl_->same_order(variables)) return;
+    throw FailedPrecondition(cat("optimizer [", name(), "]: built a second time, with other variables; make an optimizer for each set"));
+  }
+  impl_->make(variables);
+}
+
+void Optimizer::apply_gradients(const std::vector<Tensor>& gradients, const std::vector<Variable>& variables, bool skip_aggregation) {
+  Impl& impl = *impl_;
+  if (gradients.size() != variables.size()) {
+    throw InvalidArgument(cat("apply_gradients [", name(), "]: ", gradients.size(), " gradients for ", variables.size(), " variables, expected one each"));
+  }
+  impl.check_some(gradients, variables);
+  if (impl.update == nullptr) {
+    distribute::ReplicaContext* replica = distribute::get_replica_context();
+    if (replica != nullptr && !replica->strategy().is_default()) {
+      replica->call_once_for_all("optimizer build", [&] { impl.make(variables); });
+    } else {
+      impl.make(variables);
+    }
+  }
+  if (impl.same_order(variables)) {
+    impl.update->apply(gradients, !skip_aggregation);
+  } else {
+    impl.update->apply(impl.sorted(gradients, variables), !skip_aggregation);
+  }
+}
+
+double Optimizer::learning_rate() const { return impl_->rule->learning_rate(); }
+void Optimizer::set_learning_rate(double learning_rate) { impl_->rule->set_learning_rate(learning_rate); }
+int64_t Optimizer::iterations() const { return impl_->update ? impl_->update->iterations() : impl_->iterations_before_build; }
+void Optimizer::set_iterations(int64_t iterations) {
+  if (impl_->update) {
+    impl_->update->set_iterations(iterations);
+  } else {
+    impl_->iterations_before_build = iterations;
+  }
+}
+bool Optimizer::built() const { return impl_->update != nullptr; }
+std::vector<std::string> Optimizer::slot_names() const { return impl_->rule->slot_names(); }
+std::vector<Variable> Optimizer::slots(const std::string& name) const {
+  return impl_->update ? impl_->update->slots(name) : std::vector<Variable>{};
+}
+void Optimizer::exclude_from_weight_decay(const std::vector<std::string>& names) {
+  if (built()) throw FailedPrecondition("exclude_from_weight_decay: the optimizer is built, expected the call before its first update");
+  impl_->no_decay.insert(impl_->no_decay.end(), names.begin(), names.end());
+}
+std::string Optimizer::class_name() const { return impl_->class_name; }
+std::string Optimizer::name() const { return impl_->name; }
+std::string Optimizer::config() const {
+  Json json = impl_->config;
+  json["learning_rate"] = learning_rate();
+  return json.dump();
+}
+
+namespace {
+
+template <class Options>
+distribute::GradientClipping clipping_of(const Options& options) {
+  const int set = (options.clipnorm ? 1 : 0) + (options.clipvalue ? 1 : 0) + (options.global_clipnorm ? 1 : 0);
+  if (set > 1) {
+    throw InvalidArgument(cat("optimizer [", options.name, "]: ", set, " of clipnorm, clipvalue and global_clipnorm are set, expected at most one"));
+  }
+  for (const auto& bound : {options.clipnorm, options.clipvalue, options.global_clipnorm}) {
+    if (bound && !(*bound > 0)) throw InvalidArgument(cat("optimizer [", options.name, "]: a gradient bound of ", *bound, ", expected a positive number"));
+  }
+  return {options.clipnorm, options.clipvalue, options.global_clipnorm};
+}
+
+template <class Options>
+Json common_config(const Options& options) {
+  if (!(options.learning_rate >= 0)) {
+    throw InvalidArgument(cat("optimizer [", options.name, "]: learning_rate ", options.learning_rate, ", expected 0 or more"));
+  }
+  Json json{{"name", options.name}, {"learning_rate", options.learning_rate}};
+  auto put = [&](const char* key, const std::optional<double>& value) { json[key] = value ? Json(*value) : Json(); };
+  put("weight_decay", options.weight_decay);
+  put("clipnorm", options.clipnorm);
+  put("clipvalue", options.clipvalue);
+  put("global_clipnorm", options.global_clipnorm);
+  return json;
+}
+
+template <class Options>
+void read_common(const Json& json, Options& options) {
+  auto get = [&](const char* key) -> std::optional<double> {
+    if (!json.contains(key) || json[key].is_null()) return std::nullopt;
+    return member<double>(json, key, 0);
+  };
+  options.learning_rate = member<double>(json, "learning_rate", options.learning_rate);
+  options.name = member<std::string>(json, "name", options.name);
+  options.clipnorm = get("clipnorm");
+  options.clipvalue = get("clipvalue");
+  options.global_clipnorm = get("global_clipnorm");
+  if constexpr (std::is_same_v<decltype(options.weight_decay), double>) {
+    options.weight_decay = get("weight_decay").value_or(options.weight_decay);
+  } else {
+    options.weight_decay = get("weight_decay");
+  }
+}
+
+Json adam_config(const AdamOptions& options) {
+  Json json = common_config(options);
+  json.update({{"beta_1", options.beta_1}, {"beta_2", options.beta_2}, {"epsilon", options.epsilon}, {"amsgrad", options.amsgrad}});
+  return json;
+}
+
+AdamOptions adam_of(const AdamWOptions& o) {
+  return {o.learning_rate, o.beta_1, o.beta_2, o.epsilon, o.amsgrad, o.weight_decay, o.clipnorm, o.clipvalue, o.global_clipnorm, o.name};
+}
+
+template <class Options>
+void read_adam(const Json& json, Options& options) {
+  read_common(json, options);
+  options.beta_1 = member<double>(json, "beta_1", options.beta_1);
+  options.beta_2 = member<double>(json, "beta_2", options.beta_2);
+  options.epsilon = member<double>(json, "epsilon", options.epsilon);
+  options.amsgrad = member<bool>(json, "amsgrad", options.amsgrad);
+}
+
+}  // namespace
+
+SGD::SGD(const SGDOptions& options) {
+  Json json = common_config(options);
+  if (!(options.momentum >= 0 && options.momentum <= 1)) {
+    throw InvalidArgument(cat("optimizer [", options.name, "]: momentum ", options.momentum, ", expected from 0 to 1"));
+  }
+  json.update({{"momentum", options.momentum}, {"nesterov", options.nesterov}});
+  impl_ = std::make_shared<Impl>("SGD", options.name, std::move(json), make_rule(options), clipping_of(options));
+}
+
+Adam::Adam(const AdamOptions& options) {
+  impl_ = std::make_shared<Impl>("Adam", options.name, adam_config(options), make_rule(options), clipping_of(options));
+}
+
+AdamW::AdamW(const AdamWOptions& options) {
+  const AdamOptions adam = adam_of(options);
+  impl_ = std::make_shared<Impl>("AdamW", options.name, adam_config(adam), make_rule(adam), clipping_of(options));
+}
+
+RMSprop::RMSprop(const RMSpropOptions& options) {
+  Json json = common_config(options);
+  json.update({{"rho", options.rho}, {"momentum", options.momentum}, {"epsilon", options.epsilon}, {"centered", options.centered}});
+  impl_ = std::make_shared<Impl>("RMSprop", options.name, std::move(json), make_rule(options), clipping_of(options));
+}
+
+Adagrad::Adagrad(const AdagradOptions& options) {
+  Json json = common_config(options);
+  json.update({{"initial_accumulator_value", options.initial_accumulator_value}, {"epsilon", options.epsilon}});
+  impl_ = std::make_shared<Impl>("Adagrad", options.name, std::move(json), make_rule(options), clipping_of(options));
+}
+
+Optimizer Optimizer::from_config(const std::string& class_name, const std::string& config) {
+  const Json json = parse_object(cat("optimizer ", class_name), config);
+  const std::string name = to_lower(class_name);
+  if (name == "sgd") {
+    SGDOptions options;
+    read_common(json, options);
+    options.momentum = member<double>(json, "momentum", 0);
+    options.nesterov = member<bool>(json, "nesterov", false);
+    return SGD(options);
+  }
+  if (name == "adam") {
+    AdamOptions options;
+    read_adam(json, options);
+    return Adam(options);
+  }
+  if (name == "adamw") {
+    AdamWOptions options;
+    read_adam(json, options);
+    return AdamW(options);
+  }
+  if (name == "rmsprop") {
+    RMSpropOptions options;
+    read_common(json, options);
+    options.rho = member<double>(json, "rho", options.rho);
+    options.momentum = member<double>(json, "momentum", options.momentum);
+    options.epsilon = member<double>(json, "epsilon", options.epsilon);
+    options.centered = member<bool>(json, "centered", options.centered);
+    return RMSprop(options);
+  }
+  if (name == "adagrad") {
+    AdagradOptions options;
+    read_common(json, options);
+    options.initial_accumulator_value = member<double>(json, "initial_accumulator_value", options.initial_accumulator_value);
+    options.epsilon = member<double>(json, "epsilon", options.epsilon);
+    return Adagrad(options);
+  }
+  throw InvalidArgument(cat("optimizer: \"", class_name, "\", expected sgd, adam, adamw, rmsprop or adagrad"));
+}
+
+Optimizer::Optimizer(const std::string& name) : Optimizer(from_config(name, "{}")) {}
+
+}  // namespace tutti::keras::optimizers
