@@ -167,6 +167,11 @@ Initializer Initializer::from_config(const std::string& class_name, const std::s
                             "variance_scaling, glorot_uniform, glorot_normal, he_uniform, he_normal, lecun_uniform or lecun_normal"));
 }
 
+Tensor Initializer::operator()(const std::vector<int64_t>& shape) const {
+  if (impl_ == nullptr) throw FailedPrecondition("initializer: an empty handle, expected an initializer; construct one, e.g. initializers::Zeros()");
+  return (*impl_)(shape);
+}
+
 Initializer::Initializer(const std::string& name) : Initializer(from_config(name, "{}")) {}
 
 }  // namespace tutti::keras

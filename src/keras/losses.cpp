@@ -1,5 +1,7 @@
 #include "tutti/keras/losses.h"
 
+#include <limits>
+
 #include "keras/json.h"
 #include "tutti/distribute/replica_context.h"
 
@@ -7,6 +9,8 @@ namespace tutti::keras::losses {
 namespace {
 
 constexpr double kEpsilon = 1e-7;
+/// Not LibTorch's default -100, which would hide a wrong label.
+constexpr int64_t kIgnoreNothing = std::numeric_limits<int64_t>::min();
 
 struct ReductionName {
   Reduction reduction;
@@ -107,12 +111,19 @@ struct SparseImpl : Loss::Impl {
     if (ignore_class) json["ignore_class"] = *ignore_class;
     return json.dump();
   }
-  Tensor per_sample(const Tensor& y_true, const Tensor& y_pred) const override {
+  Tensor labels_of(const Tensor& y_true, const Tensor& y_pred) const {
     Tensor labels = y_true;
     if (labels.dim() == y_pred.dim() && labels.dim() > 0 && labels.size(-1) == 1) labels = labels.squeeze(-1);
     if (y_pred.dim() < 1 || labels.sizes() != y_pred.sizes().slice(0, static_cast<std::size_t>(y_pred.dim() - 1))) {
       wrong_shapes(name, y_true, y_pred, "one class number for each row of predictions; one-hot labels go with CategoricalCrossentropy");
     }
+    return labels;
+  }
+  Tensor valid(const Tensor& y_true, const Tensor& y_pred) const override {
+    return ignore_class ? labels_of(y_true, y_pred).ne(*ignore_class) : Tensor();
+  }
+  Tensor per_sample(const Tensor& y_true, const Tensor& y_pred) const override {
+    const Tensor labels = labels_of(y_true, y_pred);
     const int64_t classes = y_pred.size(-1);
     // Keras takes the logarithm of the clipped probabilities as logits.
     const Tensor logits = from_logits ? y_pred : y_pred.clamp(kEpsilon, 1 - kEpsilon).log();
@@ -120,7 +131,7 @@ struct SparseImpl : Loss::Impl {
     const bool flat = y_pred.dim() == 2;
     try {
       const Tensor loss = at::cross_entropy_loss(flat ? logits : logits.reshape({-1, classes}), flat ? target : target.reshape({-1}), {},
-                                                 at::Reduction::None, ignore_class.value_or(-100));
+                                                 at::Reduction::None, ignore_class.value_or(kIgnoreNothing));
       return flat ? loss : loss.reshape(labels.sizes());
     } catch (const c10::IndexError&) {
       throw InvalidArgument(cat("loss [", name, "]: labels from ", target.min().item<int64_t>(), " to ", target.max().item<int64_t>(), " for ",
@@ -170,38 +181,55 @@ std::pair<Tensor, Tensor> same_rank(const Tensor& y_true, const Tensor& y_pred) 
 
 Tensor apply_weights(const Tensor& values, const Tensor& sample_weight) {
   if (!sample_weight.defined()) return values;
-  Tensor weights = sample_weight.to(values.scalar_type());
-  if (weights.dim() == values.dim() + 1 && weights.size(-1) == 1) weights = weights.squeeze(-1);
-  while (weights.dim() > 0 && weights.dim() < values.dim()) weights = weights.unsqueeze(-1);
-  if (weights.dim() > values.dim() || (weights.dim() > 0 && weights.size(0) != values.size(0) && weights.size(0) != 1)) {
-    throw InvalidArgument(cat("sample_weight: shape ", shape_text(sample_weight.sizes()), " for losses of shape ", shape_text(values.sizes()),
-                              ", expected one weight a sample"));
+  const auto [own, weights] = same_rank(values, sample_weight.to(values.scalar_type()));
+  bool fits = weights.dim() == 0 || weights.dim() == own.dim();
+  for (int64_t axis = 0; fits && axis < weights.dim(); ++axis) {
+    fits = weights.size(axis) == own.size(axis) || weights.size(axis) == 1;
   }
-  return values * weights;
+  if (!fits) {
+    throw InvalidArgument(cat("sample_weight: shape ", shape_text(sample_weight.sizes()), " for losses of shape ", shape_text(values.sizes()),
+                              ", expected that shape or a scalar; give one weight a loss, or axes of 1 to repeat it"));
+  }
+  return own * weights;
+}
+
+Tensor reduce_weighted(const Tensor& values, const Tensor& sample_weight, Reduction reduction, const Tensor& valid) {
+  Tensor weights = sample_weight;
+  if (valid.defined()) {
+    Tensor counts = valid.to(values.scalar_type());
+    const bool mean = reduction == Reduction::kMean || reduction == Reduction::kSumOverBatchSize;
+    // The mean below divides by all values; this makes it the mean of the valid ones.
+    if (mean) counts = counts * (static_cast<double>(counts.numel()) / (counts.sum() + kEpsilon));
+    weights = apply_weights(counts, weights);
+  }
+  const Tensor weighted = apply_weights(values, weights);
+  if (reduction == Reduction::kNone) return weighted;
+  if (reduction == Reduction::kSum || weighted.numel() == 0) return weighted.sum();
+  if (reduction == Reduction::kMeanWithSampleWeight && weights.defined()) {
+    const Tensor total = weights.sum(values.scalar_type());  // of the weights as given: a scalar counts once
+    const Tensor none = total == 0;
+    return (weighted.sum() / total.masked_fill(none, 1)).masked_fill(none, 0);
+  }
+  return weighted.mean();
+}
+
+Tensor Loss::per_sample(const Tensor& y_true, const Tensor& y_pred) const {
+  if (impl_ == nullptr) throw FailedPrecondition("loss: an empty handle, expected a loss; construct one, e.g. MeanSquaredError()");
+  if (!y_true.defined() || !y_pred.defined()) {
+    throw InvalidArgument(cat("loss [", name(), "]: no ", y_true.defined() ? "predictions" : "labels", ", expected both; does the dataset give (x, y)?"));
+  }
+  return impl_->per_sample(y_true, y_pred);
 }
 
 Tensor Loss::operator()(const Tensor& y_true, const Tensor& y_pred, const Tensor& sample_weight) const {
-  if (impl_ == nullptr) throw FailedPrecondition("loss: an empty handle, expected a loss; construct one, e.g. MeanSquaredError()");
+  const Tensor values = per_sample(y_true, y_pred);
   const bool mean = reduction() != Reduction::kSum && reduction() != Reduction::kNone;
   const distribute::ReplicaContext* replica = distribute::get_replica_context();
   if (mean && replica != nullptr && replica->num_replicas_in_sync() > 1) {
     throw InvalidArgument(cat("loss [", name(), "]: reduction ", to_string(reduction()), " inside a replica, expected SUM or NONE; a mean over "
                               "one replica's rows is not the mean of the batch. Use Reduction::kNone with nn::compute_average_loss"));
   }
-  const Tensor values = per_sample(y_true, y_pred);
-  const Tensor weighted = apply_weights(values, sample_weight);
-  switch (reduction()) {
-    case Reduction::kNone: return weighted;
-    case Reduction::kSum: return weighted.sum();
-    case Reduction::kMeanWithSampleWeight:
-      if (sample_weight.defined()) {
-        const Tensor total = apply_weights(at::ones_like(values), sample_weight).sum();
-        return at::where(total == 0, at::zeros_like(total), weighted.sum() / total.clamp_min(kEpsilon * kEpsilon));
-      }
-      break;
-    default: break;
-  }
-  return weighted.numel() == 0 ? weighted.sum() : weighted.mean();
+  return reduce_weighted(values, sample_weight, reduction(), impl_->valid(y_true, y_pred));
 }
 
 MeanSquaredError::MeanSquaredError(const LossOptions& options) : Loss(std::make_shared<ErrorLoss>(options, true)) {}

@@ -16,16 +16,21 @@ class Metric::Impl {
     if (mean) count = state("count");
   }
 
+  bool takes_predictions() const { return class_name != "Mean" && class_name != "Sum"; }
+
+  /// A mean counts samples: of entries [B, …] it adds B means.
   void add(const Tensor& entries, const Tensor& sample_weight) {
     at::NoGradGuard no_grad;
     const Tensor numbers = entries.scalar_type() == at::kFloat ? entries : entries.to(at::kFloat);
-    if (sample_weight.defined()) {
-      total.assign_add(losses::apply_weights(numbers, sample_weight).sum());
-      if (mean) count.assign_add(losses::apply_weights(at::ones_like(numbers), sample_weight).sum());
-      return;
+    if (sample_weight.defined()) return add_weighted(numbers, sample_weight.to(at::kFloat));
+    if (!mean) return static_cast<void>(total.assign_add(numbers.sum()));
+    const int64_t samples = numbers.dim() == 0 ? 1 : numbers.size(0);
+    if (numbers.numel() == samples) {
+      total.assign_add(numbers.sum());
+    } else if (numbers.numel() > 0) {
+      total.assign_add(numbers.sum() * (static_cast<double>(samples) / static_cast<double>(numbers.numel())));
     }
-    total.assign_add(numbers.sum());
-    if (mean) count.assign_add(static_cast<double>(numbers.numel()));
+    count.assign_add(static_cast<double>(samples));
   }
 
   Tensor result() const {
@@ -46,6 +51,21 @@ class Metric::Impl {
   Variable count;
 
  private:
+  /// Entries are first reduced to the weights' rank, so that [B] weighs the samples of [B, steps].
+  void add_weighted(const Tensor& numbers, const Tensor& sample_weight) {
+    auto [values, weights] = losses::same_rank(numbers, sample_weight);
+    if (weights.dim() < values.dim()) {
+      const Tensor tails = values.flatten(weights.dim());
+      values = mean ? tails.mean(-1) : tails.sum(-1);
+    }
+    const Tensor weighted = losses::apply_weights(values, weights);
+    if (!mean) return static_cast<void>(total.assign_add(weighted.sum()));
+    if (weighted.numel() == 0) return;
+    const int64_t samples = weighted.dim() == 0 ? 1 : weighted.size(0);
+    const double share = static_cast<double>(samples) / static_cast<double>(weighted.numel());
+    total.assign_add(weighted.sum() * share);
+    count.assign_add(weights.expand_as(weighted).sum() * share);
+  }
   Variable state(const char* suffix) const {
     VariableOptions options;
     options.trainable = false;
@@ -99,25 +119,32 @@ Tensor labels_only(const Tensor& values, const Tensor&) { return values; }
 
 }  // namespace
 
-void Metric::update_state(const Tensor& y_true, const Tensor& y_pred, const Tensor& sample_weight) const {
+Metric::Impl& Metric::impl() const {
   if (impl_ == nullptr) throw FailedPrecondition("metric: an empty handle, expected a metric; construct one, e.g. Mean()");
+  return *impl_;
+}
+
+void Metric::update_state(const Tensor& y_true, const Tensor& y_pred, const Tensor& sample_weight) const {
+  if (!y_true.defined() || (impl().takes_predictions() && !y_pred.defined())) {
+    throw InvalidArgument(cat("metric [", name(), "]: no ", y_true.defined() ? "predictions" : "labels", ", expected both; does the dataset give (x, y)?"));
+  }
   at::NoGradGuard no_grad;
   impl_->add(impl_->values(y_true, y_pred.defined() ? y_pred.detach() : y_pred), sample_weight);
 }
 
-Tensor Metric::result() const { return impl_->result(); }
+Tensor Metric::result() const { return impl().result(); }
 void Metric::reset_state() const {
-  impl_->total.assign(0.0);
+  impl().total.assign(0.0);
   if (impl_->mean) impl_->count.assign(0.0);
 }
-const std::string& Metric::name() const { return impl_->name; }
+const std::string& Metric::name() const { return impl().name; }
 std::vector<Variable> Metric::variables() const {
-  return impl_->mean ? std::vector<Variable>{impl_->total, impl_->count} : std::vector<Variable>{impl_->total};
+  return impl().mean ? std::vector<Variable>{impl_->total, impl_->count} : std::vector<Variable>{impl_->total};
 }
-Direction Metric::direction() const { return impl_->direction; }
-std::string Metric::class_name() const { return impl_->class_name; }
+Direction Metric::direction() const { return impl().direction; }
+std::string Metric::class_name() const { return impl().class_name; }
 std::string Metric::config() const {
-  Json json{{"name", impl_->name}};
+  Json json{{"name", impl().name}};
   if (impl_->class_name == "BinaryAccuracy") json["threshold"] = impl_->threshold;
   return json.dump();
 }
@@ -157,6 +184,7 @@ std::optional<std::string> class_of(const std::string& name) {
       {"categorical_accuracy", "CategoricalAccuracy"},
       {"sparse_categorical_accuracy", "SparseCategoricalAccuracy"},
       {"binary_crossentropy", "BinaryCrossentropy"},
+      {"bce", "BinaryCrossentropy"},
       {"categorical_crossentropy", "CategoricalCrossentropy"},
       {"sparse_categorical_crossentropy", "SparseCategoricalCrossentropy"}};
   const auto found = kNames.find(name);

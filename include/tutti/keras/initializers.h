@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tutti/tensor/tensor.h"
@@ -27,7 +28,7 @@ class Initializer {
   Initializer(const char* name) : Initializer(std::string(name)) {}  // NOLINT
 
   /// A float32 tensor of this shape. Fans as in Keras: the last two dimensions times the receptive field of those before.
-  Tensor operator()(const std::vector<int64_t>& shape) const { return (*impl_)(shape); }
+  Tensor operator()(const std::vector<int64_t>& shape) const;
   bool defined() const { return impl_ != nullptr; }
   std::string class_name() const { return impl_->class_name(); }
   /// JSON object text; from_config makes the initializer again.

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "tutti/tensor/tensor.h"
 
@@ -25,6 +26,8 @@ class Loss {
     /// JSON object text of the arguments.
     virtual std::string config() const = 0;
     virtual Tensor per_sample(const Tensor& y_true, const Tensor& y_pred) const = 0;
+    /// True where a sample counts, of per_sample's shape; undefined: all do.
+    virtual Tensor valid(const Tensor& y_true, const Tensor& y_pred) const { return {}; }
     std::string name;
     Reduction reduction;
   };
@@ -39,7 +42,9 @@ class Loss {
   /// InvalidArgument that asks for SUM or NONE.
   Tensor operator()(const Tensor& y_true, const Tensor& y_pred, const Tensor& sample_weight = {}) const;
   /// One value a sample, unweighted. Wrong shapes are InvalidArgument with both shapes.
-  Tensor per_sample(const Tensor& y_true, const Tensor& y_pred) const { return impl_->per_sample(y_true, y_pred); }
+  Tensor per_sample(const Tensor& y_true, const Tensor& y_pred) const;
+  /// True where a sample counts (its label is not `ignore_class`), of per_sample's shape; undefined: all do.
+  Tensor valid(const Tensor& y_true, const Tensor& y_pred) const { return impl_->valid(y_true, y_pred); }
   bool defined() const { return impl_ != nullptr; }
   Reduction reduction() const { return impl_->reduction; }
   const std::string& name() const { return impl_->name; }
@@ -51,10 +56,14 @@ class Loss {
   std::shared_ptr<const Impl> impl_;
 };
 
-/// `values` times the weights, which are made of the same rank first.
-Tensor apply_weights(const Tensor& values, const Tensor& sample_weight);
-/// y_true and y_pred of one rank, where they differ by a last axis of 1.
+/// Two tensors of one rank, where they differ by a last axis of 1: with [B] and [B, 1] both become [B, 1], else the axis is dropped.
 std::pair<Tensor, Tensor> same_rank(const Tensor& y_true, const Tensor& y_pred);
+/// `values` times the weights (undefined: 1): a scalar, or after same_rank the values' shape, where an axis may be 1. InvalidArgument
+/// for other shapes: [B] does not fit [B, steps].
+Tensor apply_weights(const Tensor& values, const Tensor& sample_weight);
+/// Weighted and reduced as Keras does: means divide by the number of values (of valid ones), not by the sum of weights, but for
+/// kMeanWithSampleWeight. Nothing to divide by gives 0.
+Tensor reduce_weighted(const Tensor& values, const Tensor& sample_weight, Reduction reduction, const Tensor& valid = {});
 
 struct LossOptions {
   Reduction reduction = Reduction::kSumOverBatchSize;

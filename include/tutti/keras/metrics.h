@@ -21,7 +21,7 @@ class Metric {
   class Impl;
   Metric() = default;
   Metric(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}  // NOLINT
-  /// Adds a batch. Weights count samples.
+  /// Adds a batch. Weights count samples: one each, or of the values' own shape, or a scalar.
   void update_state(const Tensor& y_true, const Tensor& y_pred, const Tensor& sample_weight = {}) const;
   /// A float32 scalar; 0 when nothing was added.
   Tensor result() const;
@@ -36,6 +36,7 @@ class Metric {
   static Metric from_config(const std::string& class_name, const std::string& config);
 
  protected:
+  Impl& impl() const;
   std::shared_ptr<Impl> impl_;
 };
 

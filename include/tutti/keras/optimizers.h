@@ -49,6 +49,7 @@ class Optimizer {
   bool defined() const { return impl_ != nullptr; }
 
  protected:
+  Impl& impl() const;
   std::shared_ptr<Impl> impl_;
 };
 

@@ -7,6 +7,11 @@
 #include "tutti/distribute/strategy.h"
 
 namespace tutti::keras::optimizers {
+namespace {
+void check_learning_rate(const std::string& name, double rate) {
+  if (!(rate >= 0)) throw InvalidArgument(cat("optimizer [", name, "]: learning_rate ", rate, ", expected 0 or more"));
+}
+}  // namespace
 
 class Optimizer::Impl {
  public:
@@ -32,6 +37,13 @@ class Optimizer::Impl {
     auto made = std::make_unique<distribute::FusedUpdate>(variables, rule, clipping, decay);
     made->set_iterations(iterations_before_build);
     update = std::move(made);
+  }
+
+  /// Inside replicas all of them call it.
+  void make_once(const std::vector<Variable>& variables) {
+    distribute::ReplicaContext* replica = distribute::get_replica_context();
+    if (replica == nullptr || replica->strategy().is_default()) return make(variables);
+    replica->call_once_for_all("optimizer build", [&] { make(variables); });
   }
 
   bool same_order(const std::vector<Variable>& variables) const {
@@ -74,58 +86,58 @@ class Optimizer::Impl {
   }
 };
 
+Optimizer::Impl& Optimizer::impl() const {
+  if (impl_ == nullptr) throw FailedPrecondition("optimizer: an empty handle, expected an optimizer; construct one, e.g. Adam()");
+  return *impl_;
+}
+
 void Optimizer::build(const std::vector<Variable>& variables) {
-  if (impl_->update != nullptr) {
-    if (impl_->same_order(variables)) return;
-    throw FailedPrecondition(cat("optimizer [", name(), "]: built a second time, with other variables; make an optimizer for each set"));
-  }
-  impl_->make(variables);
+  Impl& own = impl();
+  if (own.update == nullptr) return own.make_once(variables);
+  if (own.same_order(variables)) return;
+  throw FailedPrecondition(cat("optimizer [", name(), "]: built a second time, with other variables; make an optimizer for each set"));
 }
 
 void Optimizer::apply_gradients(const std::vector<Tensor>& gradients, const std::vector<Variable>& variables, bool skip_aggregation) {
-  Impl& impl = *impl_;
+  Impl& own = impl();
   if (gradients.size() != variables.size()) {
     throw InvalidArgument(cat("apply_gradients [", name(), "]: ", gradients.size(), " gradients for ", variables.size(), " variables, expected one each"));
   }
-  impl.check_some(gradients, variables);
-  if (impl.update == nullptr) {
-    distribute::ReplicaContext* replica = distribute::get_replica_context();
-    if (replica != nullptr && !replica->strategy().is_default()) {
-      replica->call_once_for_all("optimizer build", [&] { impl.make(variables); });
-    } else {
-      impl.make(variables);
-    }
-  }
-  if (impl.same_order(variables)) {
-    impl.update->apply(gradients, !skip_aggregation);
+  own.check_some(gradients, variables);
+  if (own.update == nullptr) own.make_once(variables);
+  if (own.same_order(variables)) {
+    own.update->apply(gradients, !skip_aggregation);
   } else {
-    impl.update->apply(impl.sorted(gradients, variables), !skip_aggregation);
+    own.update->apply(own.sorted(gradients, variables), !skip_aggregation);
   }
 }
 
-double Optimizer::learning_rate() const { return impl_->rule->learning_rate(); }
-void Optimizer::set_learning_rate(double learning_rate) { impl_->rule->set_learning_rate(learning_rate); }
-int64_t Optimizer::iterations() const { return impl_->update ? impl_->update->iterations() : impl_->iterations_before_build; }
+double Optimizer::learning_rate() const { return impl().rule->learning_rate(); }
+void Optimizer::set_learning_rate(double learning_rate) {
+  check_learning_rate(name(), learning_rate);
+  impl().rule->set_learning_rate(learning_rate);
+}
+int64_t Optimizer::iterations() const { return impl().update ? impl().update->iterations() : impl().iterations_before_build; }
 void Optimizer::set_iterations(int64_t iterations) {
-  if (impl_->update) {
-    impl_->update->set_iterations(iterations);
+  if (impl().update) {
+    impl().update->set_iterations(iterations);
   } else {
-    impl_->iterations_before_build = iterations;
+    impl().iterations_before_build = iterations;
   }
 }
-bool Optimizer::built() const { return impl_->update != nullptr; }
-std::vector<std::string> Optimizer::slot_names() const { return impl_->rule->slot_names(); }
+bool Optimizer::built() const { return impl().update != nullptr; }
+std::vector<std::string> Optimizer::slot_names() const { return impl().rule->slot_names(); }
 std::vector<Variable> Optimizer::slots(const std::string& name) const {
-  return impl_->update ? impl_->update->slots(name) : std::vector<Variable>{};
+  return impl().update ? impl().update->slots(name) : std::vector<Variable>{};
 }
 void Optimizer::exclude_from_weight_decay(const std::vector<std::string>& names) {
   if (built()) throw FailedPrecondition("exclude_from_weight_decay: the optimizer is built, expected the call before its first update");
-  impl_->no_decay.insert(impl_->no_decay.end(), names.begin(), names.end());
+  impl().no_decay.insert(impl().no_decay.end(), names.begin(), names.end());
 }
-std::string Optimizer::class_name() const { return impl_->class_name; }
-std::string Optimizer::name() const { return impl_->name; }
+std::string Optimizer::class_name() const { return impl().class_name; }
+std::string Optimizer::name() const { return impl().name; }
 std::string Optimizer::config() const {
-  Json json = impl_->config;
+  Json json = impl().config;
   json["learning_rate"] = learning_rate();
   return json.dump();
 }
@@ -146,9 +158,7 @@ distribute::GradientClipping clipping_of(const Options& options) {
 
 template <class Options>
 Json common_config(const Options& options) {
-  if (!(options.learning_rate >= 0)) {
-    throw InvalidArgument(cat("optimizer [", options.name, "]: learning_rate ", options.learning_rate, ", expected 0 or more"));
-  }
+  check_learning_rate(options.name, options.learning_rate);
   Json json{{"name", options.name}, {"learning_rate", options.learning_rate}};
   auto put = [&](const char* key, const std::optional<double>& value) { json[key] = value ? Json(*value) : Json(); };
   put("weight_decay", options.weight_decay);
