@@ -32,7 +32,8 @@ struct WeightOptions {
 /// Base of every layer. A layer is built once, by its first call or by build_for; in `run` replica 0 builds while the others wait.
 class LayerImpl {
  public:
-  explicit LayerImpl(std::string default_name) : name_(std::move(default_name)) {}
+  /// `name` empty: the class name in snake case with a number behind it. `input_shape` (without batch axis) may be empty: unknown.
+  LayerImpl(const std::string& class_name, const std::string& name, Shape input_shape);
   virtual ~LayerImpl() = default;
   LayerImpl(const LayerImpl&) = delete;
   LayerImpl& operator=(const LayerImpl&) = delete;
@@ -49,6 +50,8 @@ class LayerImpl {
   /// Makes the weights for inputs of this shape (batch dimension included); a second call is without effect.
   void build_for(const Shape& input);
   bool built() const { return built_; }
+  /// Of one sample, as the user gave it; empty when not given.
+  const Shape& input_shape() const { return input_shape_; }
 
   const std::string& name() const { return name_; }
   void set_name(std::string name) { name_ = std::move(name); }
@@ -61,13 +64,16 @@ class LayerImpl {
   std::vector<Tensor> losses() const;
 
  protected:
-  virtual void build(const Shape& input) = 0;
+  virtual void build(const Shape& input) {}
   virtual Tensor call(const Tensor& input, bool training) = 0;
   virtual bool has_weights() const { return false; }
   Variable add_weight(const WeightOptions& options);
 
  private:
+  void build_now(const Shape& input);
+
   std::string name_;
+  Shape input_shape_;
   bool built_ = false;
   bool trainable_ = true;
   std::vector<Variable> weights_;

@@ -8,7 +8,7 @@
 // One function per dtype, for an attribute that makes several versions does not go with templates. Sanitizers run before the
 // dynamic linker has chosen a version, so they get the plain one.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(TUTTI_SANITIZED)
-#define TUTTI_VECTOR_VERSIONS __attribute__((target_clones("avx512f", "avx2", "default"), optimize("O3")))
+#define TUTTI_VECTOR_VERSIONS __attribute__((target_clones("avx512f", "avx2", "default"), optimize("O3", "no-math-errno")))
 #else
 #define TUTTI_VECTOR_VERSIONS
 #endif

@@ -1,0 +1,122 @@
+// What one replica does in a step, and what all replicas together then know.
+
+#include "keras/training/training_state.h"
+#include "tutti/distribute/gradient_tape.h"
+#include "tutti/distribute/nn.h"
+
+namespace tutti::keras {
+namespace {
+
+std::vector<metrics::Metric> resolved(const std::vector<MetricSpec>& specs, const Batch& batch, const Tensor& y_pred) {
+  std::vector<metrics::Metric> made;
+  for (const MetricSpec& spec : specs) {
+    made.push_back(spec.metric().defined() ? spec.metric() : metrics::from_string(spec.name(), batch.y.sizes(), y_pred.sizes()));
+  }
+  return made;
+}
+
+/// Replica 0 makes `what` while the others wait; outside replicas it is just made.
+template <class Function>
+void once_for_all(const char* operation, Function what) {
+  distribute::ReplicaContext* replica = distribute::get_replica_context();
+  if (replica != nullptr && !replica->strategy().is_default()) {
+    replica->call_once_for_all(operation, what);
+  } else {
+    what();
+  }
+}
+
+}  // namespace
+
+void Model::train_step(const Batch& batch) {
+  Training& training = *training_;
+  GradientTape tape;
+  const Tensor y_pred = (*this)(batch.x, /*training=*/true);
+  const Tensor loss = compute_loss(batch, y_pred);
+  if (!training.trainable_known) {
+    once_for_all("trainable variables", [&] {
+      training.trainable = trainable_variables();
+      training.trainable_known = true;
+    });
+  }
+  training.optimizer.apply_gradients(tape.gradient(loss, training.trainable), training.trainable);
+  update_metrics(batch, y_pred);
+}
+
+void Model::test_step(const Batch& batch) {
+  const Tensor y_pred = (*this)(batch.x, /*training=*/false);
+  compute_loss(batch, y_pred);
+  update_metrics(batch, y_pred);
+}
+
+Tensor Model::predict_step(const Batch& batch) { return (*this)(batch.x, /*training=*/false); }
+
+Tensor Model::compute_loss(const Batch& batch, const Tensor& y_pred) {
+  Training& training = *training_;
+  if (!training.compiled) throw FailedPrecondition(cat("compute_loss [", name_, "]: the model is not compiled; call compile() with a loss first"));
+  if (!batch.y.defined()) throw InvalidArgument(cat("fit [", name_, "]: data without labels, expected (x, y); the loss needs y"));
+  distribute::ReplicaContext* replica = distribute::get_replica_context();
+  const int replicas = strategy_->num_replicas_in_sync();
+  if (!training.loss_metric) {
+    once_for_all("loss metric", [&] { training.loss_metric.emplace("loss"); });
+  }
+  const Tensor values = training.loss.per_sample(batch.y, y_pred);
+  const int64_t rows = batch.x.size(0);
+  // A step that the loop did not start has been counted by nobody yet.
+  int64_t all_rows = training.step_rows;
+  if (all_rows < 0) {
+    all_rows = rows;
+    if (replica != nullptr && replicas > 1) {
+      all_rows = replica->all_reduce(distribute::ReduceOp::kSum, at::full({}, rows, at::kLong)).item<int64_t>();
+    }
+  }
+  Tensor loss = losses::apply_weights(values, batch.sample_weight).sum();
+  const double per_row = rows > 0 ? static_cast<double>(values.numel()) / static_cast<double>(rows) : 1;
+  if (training.loss.reduction() == losses::Reduction::kMeanWithSampleWeight && batch.sample_weight.defined()) {
+    Tensor total = losses::apply_weights(at::ones_like(values), batch.sample_weight).sum();
+    if (replica != nullptr && replicas > 1) total = replica->all_reduce(distribute::ReduceOp::kSum, total);
+    loss = loss / total.clamp_min(1e-12);
+  } else if (training.loss.reduction() != losses::Reduction::kSum && all_rows > 0) {
+    loss = loss / (per_row * static_cast<double>(all_rows));
+  }
+  for (const Tensor& penalty : losses()) loss = loss + penalty / static_cast<double>(replicas);
+  // The log is the mean over samples of the steps' losses: each replica adds its part of loss * rows, and its own rows.
+  const auto state = training.loss_metric->variables();
+  {
+    at::NoGradGuard no_grad;
+    state[0].value().add_(loss.detach(), static_cast<double>(all_rows));
+    state[1].value().add_(static_cast<double>(rows));
+  }
+  return loss;
+}
+
+void Model::update_metrics(const Batch& batch, const Tensor& y_pred) {
+  Training& training = *training_;
+  if (!training.metrics_built) {
+    once_for_all("metrics", [&] {
+      training.metrics = resolved(training.metric_specs, batch, y_pred);
+      training.weighted_metrics = resolved(training.weighted_metric_specs, batch, y_pred);
+      training.metrics_built = true;
+    });
+  }
+  at::NoGradGuard no_grad;
+  for (const metrics::Metric& metric : training.metrics) metric.update_state(batch.y, y_pred);
+  for (const metrics::Metric& metric : training.weighted_metrics) metric.update_state(batch.y, y_pred, batch.sample_weight);
+}
+
+Logs Model::metrics_result() {
+  Logs logs;
+  for (const metrics::Metric& metric : training_->metrics) logs.set(metric.name(), metric.result().item<double>());
+  for (const metrics::Metric& metric : training_->weighted_metrics) {
+    const bool taken = logs.count(metric.name()) > 0;
+    logs.set(taken ? cat("weighted_", metric.name()) : metric.name(), metric.result().item<double>());
+  }
+  if (training_->loss_metric) logs.set("loss", training_->loss_metric->result().item<double>());
+  return logs;
+}
+
+void Model::reset_metrics() {
+  for (const metrics::Metric& metric : training_->all_metrics()) metric.reset_state();
+}
+
+}  // namespace tutti::keras

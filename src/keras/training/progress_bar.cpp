@@ -1,0 +1,147 @@
+// The text of Keras 3: `1/3 ━━━…━━━ 2s 1s/step - loss: 0.5000`. Before the end the time is what is left, at the end what has passed.
+// The time of a step leaves the first one out, which pays for start-up.
+
+#include "tutti/keras/progress_bar.h"
+
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <iostream>
+
+#include "tutti/base/text.h"
+
+namespace tutti::keras {
+namespace {
+
+constexpr const char* kBold = "\x1b[1m";
+constexpr const char* kGreen = "\x1b[32m";
+constexpr const char* kWhite = "\x1b[37m";
+constexpr const char* kPlain = "\x1b[0m";
+constexpr const char* kCell = "\u2501";
+
+double steady_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+template <class... Args>
+std::string formatted(const char* format, Args... args) {
+  char buffer[128];
+  std::snprintf(buffer, sizeof(buffer), format, args...);
+  return buffer;
+}
+
+std::string repeated(const char* text, int count) {
+  std::string all;
+  for (int i = 0; i < count; ++i) all += text;
+  return all;
+}
+
+/// Characters that a terminal shows: escape sequences and continuation bytes do not count.
+std::size_t visible_length(const std::string& text) {
+  std::size_t length = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '\x1b') {
+      while (i < text.size() && text[i] != 'm') ++i;
+    } else if ((static_cast<unsigned char>(text[i]) & 0xc0) != 0x80 && text[i] != '\r' && text[i] != '\n') {
+      ++length;
+    }
+  }
+  return length;
+}
+
+std::string left_text(double seconds) {
+  const auto whole = static_cast<int64_t>(seconds);
+  if (seconds > 3600) return formatted("%d:%02d:%02d", static_cast<int>(whole / 3600), static_cast<int>(whole % 3600 / 60), static_cast<int>(whole % 60));
+  if (seconds > 60) return formatted("%d:%02d", static_cast<int>(whole / 60), static_cast<int>(whole % 60));
+  return formatted("%ds", static_cast<int>(whole));
+}
+
+std::string step_text(double seconds) {
+  if (seconds >= 1 || seconds == 0) return formatted("%.0fs/step", seconds);
+  if (seconds >= 1e-3) return formatted("%.0fms/step", seconds * 1e3);
+  return formatted("%.0fus/step", seconds * 1e6);
+}
+
+}  // namespace
+
+ProgressBar::ProgressBar(int64_t target, const ProgressBarOptions& options) : target_(target), options_(options) {
+  if (!options_.clock) options_.clock = steady_seconds;
+  if (options_.out == nullptr) options_.out = &std::cout;
+  start_ = options_.clock();
+}
+
+double ProgressBar::time_per_step(int64_t current, double now) {
+  if (current <= 0) return 0;
+  if (after_first_ >= 0 && current > 1) return (now - after_first_) / static_cast<double>(current - 1);
+  return (now - start_) / static_cast<double>(current);
+}
+
+bool ProgressBar::due(int64_t current) const {
+  if (options_.verbose != 1) return false;
+  if (target_ >= 0 && current >= target_) return false;  // the last one is drawn with what comes after it
+  return seen_ == 0 || options_.clock() - last_drawn_ >= options_.interval;
+}
+
+std::string ProgressBar::bar_text(int64_t current) const {
+  if (target_ < 0) return formatted("%7lld/Unknown", static_cast<long long>(current));
+  const std::string target = std::to_string(target_);
+  std::string number = std::to_string(current);
+  number.insert(0, target.size() - std::min(target.size(), number.size()), ' ');
+  const double share = target_ == 0 ? 1 : std::min(1.0, static_cast<double>(current) / static_cast<double>(target_));
+  const int filled = static_cast<int>(options_.width * share);
+  std::string text = cat(kBold, number, "/", target, kPlain, " ");
+  if (filled > 0) text += cat(kGreen, repeated(kCell, filled), kPlain);
+  return text + cat(kWhite, repeated(kCell, options_.width - filled), kPlain);
+}
+
+std::string ProgressBar::time_text(int64_t current, double now, bool finalize) {
+  const double per_step = time_per_step(current, now);
+  const std::string shown = target_ < 0 || finalize ? formatted("%.0fs", now - start_) : left_text(per_step * static_cast<double>(target_ - current));
+  return cat(" ", kBold, shown, kPlain, " ", step_text(per_step));
+}
+
+std::string ProgressBar::values_text(const Values& values) const {
+  std::string text;
+  for (const auto& [name, value] : values) {
+    text += cat(" - ", name, ": ", std::abs(value) > 1e-3 || value == 0 ? formatted("%.4f", value) : formatted("%.4e", value));
+  }
+  return text;
+}
+
+void ProgressBar::update(int64_t current, const Values& values, bool finalize) {
+  const double now = options_.clock();
+  finalize = finalize || (target_ >= 0 && current >= target_);
+  if (options_.verbose == 1) {
+    if (!finalize && seen_ > 0 && now - last_drawn_ < options_.interval) {
+      seen_ = current;
+      return;
+    }
+    std::string line;
+    if (options_.dynamic) {
+      line += std::string(line_open_ ? visible_ : 0, '\b') + "\r";
+    } else {
+      line += line_open_ ? "\n" : "";
+    }
+    std::string text = cat(bar_text(current), time_text(current, now, finalize), values_text(values));
+    const std::size_t length = visible_length(text);
+    if (line_open_ && options_.dynamic && length < visible_) text.append(visible_ - length, ' ');
+    visible_ = length;
+    line_open_ = !finalize;
+    *options_.out << line << text << (finalize ? "\n" : "") << std::flush;
+    last_drawn_ = now;
+  } else if (options_.verbose == 2 && finalize) {
+    const double elapsed = now - start_;
+    const double per_step = current > 0 ? elapsed / static_cast<double>(current) : 0;
+    const std::string count = target_ >= 0 ? cat(current, "/", target_) : cat(current, "/Unknown");
+    *options_.out << cat(count, " - ", formatted("%.0fs", elapsed), " - ", step_text(per_step), values_text(values), "\n") << std::flush;
+  }
+  if (seen_ == 0 && current >= 1) after_first_ = now;
+  seen_ = current;
+}
+
+void ProgressBar::break_line() {
+  if (line_open_) *options_.out << "\n" << std::flush;
+  line_open_ = false;
+}
+
+}  // namespace tutti::keras

@@ -1,0 +1,138 @@
+#include "keras/training/step_source.h"
+
+#include "tutti/base/seed.h"
+
+namespace tutti::keras {
+namespace {
+
+/// Rows in the order of a permutation that is drawn anew for each pass; each replica's part is cut in one read.
+class ArraySource : public StepSource {
+ public:
+  ArraySource(ArrayData arrays, int64_t batch_size, bool shuffle, const distribute::Strategy& strategy)
+      : arrays_(std::move(arrays)), rows_(arrays_.x.size(0)), batch_size_(batch_size), shuffle_(shuffle),
+        replicas_(strategy.num_local_replicas()), devices_(strategy.devices()), random_(first_seed()) {}
+
+  void start() override {
+    at_ = 0;
+    if (!shuffle_) return;
+    order_ = at::arange(rows_, at::kLong);
+    auto* order = order_.data_ptr<int64_t>();
+    for (int64_t i = rows_ - 1; i > 0; --i) std::swap(order[i], order[random_.below(static_cast<uint64_t>(i) + 1)]);
+  }
+
+  std::optional<Step> next() override {
+    if (at_ >= rows_) return std::nullopt;
+    const int64_t count = std::min(batch_size_, rows_ - at_);
+    const int64_t part = (count + replicas_ - 1) / replicas_;
+    Step step;
+    step.rows = count;
+    for (int r = 0; r < replicas_; ++r) {
+      const int64_t begin = std::min(count, part * r);
+      const int64_t size = std::min(part, count - begin);
+      const c10::Device device = devices_[static_cast<std::size_t>(r)].torch_device();
+      step.batches.push_back({rows(arrays_.x, begin, size, device), rows(arrays_.y, begin, size, device),
+                              rows(arrays_.sample_weight, begin, size, device)});
+    }
+    at_ += count;
+    return step;
+  }
+
+  int64_t steps() const override { return (rows_ + batch_size_ - 1) / batch_size_; }
+
+ private:
+  static uint64_t first_seed() {
+    const auto seed = global_seed();
+    return seed ? mix_seeds(static_cast<uint64_t>(*seed), static_cast<uint64_t>(next_seed_offset())) : std::random_device{}();
+  }
+  Tensor rows(const Tensor& array, int64_t begin, int64_t size, c10::Device device) const {
+    if (!array.defined()) return array;
+    const Tensor part = shuffle_ ? array.index_select(0, order_.narrow(0, at_ + begin, size)) : array.narrow(0, at_ + begin, size);
+    return part.to(device);
+  }
+
+  ArrayData arrays_;
+  int64_t rows_;
+  int64_t batch_size_;
+  bool shuffle_;
+  int replicas_;
+  std::vector<DeviceName> devices_;
+  RandomBits random_;
+  Tensor order_;
+  int64_t at_ = 0;
+};
+
+class DatasetSource : public StepSource {
+ public:
+  DatasetSource(std::shared_ptr<distribute::DistributedPlan> plan, std::map<int64_t, double> class_weight)
+      : plan_(std::move(plan)), class_weight_(std::move(class_weight)) {}
+  void start() override { pass_ = plan_->iterator(); }
+  std::optional<Step> next() override {
+    auto parts = pass_->next();
+    if (!parts) return std::nullopt;
+    Step step;
+    for (const Nest& part : *parts) {
+      step.batches.push_back(batch_of(part));
+      step.rows += step.batches.back().x.size(0);
+    }
+    return step;
+  }
+  int64_t steps() const override { return std::max<int64_t>(-1, plan_->cardinality()); }
+
+ private:
+  Batch batch_of(const Nest& part) const {
+    Batch batch;
+    if (part.is_leaf()) {
+      batch.x = part.leaf();
+    } else if (part.kind() == NestKind::kTuple && part.size() >= 1 && part.size() <= 3) {
+      batch.x = part[0].leaf();
+      if (part.size() > 1) batch.y = part[1].leaf();
+      if (part.size() > 2) batch.sample_weight = part[2].leaf();
+    } else {
+      throw InvalidArgument(cat("fit: elements of the structure ", part.structure(), ", expected x, (x, y) or (x, y, sample_weight)"));
+    }
+    if (batch.x.dim() == 0) {
+      throw InvalidArgument("fit: elements that are scalars, expected batches; call batch() on the dataset first");
+    }
+    if (!class_weight_.empty()) {
+      if (batch.sample_weight.defined()) throw InvalidArgument("fit: class_weight with elements that have sample weights, expected one of them");
+      if (batch.y.defined()) batch.sample_weight = weights_of_classes(batch.y, class_weight_);
+    }
+    return batch;
+  }
+  std::shared_ptr<distribute::DistributedPlan> plan_;
+  std::map<int64_t, double> class_weight_;
+  std::unique_ptr<distribute::DistributedIterator> pass_;
+};
+
+}  // namespace
+
+std::unique_ptr<StepSource> array_source(const char* operation, ArrayData arrays, int64_t batch_size, bool shuffle,
+                                         const distribute::Strategy& strategy) {
+  if (!arrays.x.defined() || arrays.x.dim() == 0 || arrays.x.size(0) == 0) {
+    throw InvalidArgument(cat(operation, ": x ", arrays.x.defined() ? shape_text(arrays.x.sizes()) : "undefined",
+                              ", expected at least one row along the first axis"));
+  }
+  if (batch_size < 1) throw InvalidArgument(cat(operation, ": batch_size ", batch_size, ", expected at least 1"));
+  for (const Tensor* other : {&arrays.y, &arrays.sample_weight}) {
+    if (other->defined() && (other->dim() == 0 || other->size(0) != arrays.x.size(0))) {
+      throw InvalidArgument(cat(operation, ": x of shape ", shape_text(arrays.x.sizes()), " with ", other == &arrays.y ? "y" : "sample_weight",
+                                " of shape ", shape_text(other->sizes()), ", expected one length along the first axis"));
+    }
+  }
+  return std::make_unique<ArraySource>(std::move(arrays), batch_size, shuffle, strategy);
+}
+
+std::unique_ptr<StepSource> dataset_source(std::shared_ptr<distribute::DistributedPlan> plan, std::map<int64_t, double> class_weight) {
+  return std::make_unique<DatasetSource>(std::move(plan), std::move(class_weight));
+}
+
+Tensor weights_of_classes(const Tensor& labels, const std::map<int64_t, double>& class_weight) {
+  Tensor classes = labels;
+  if (classes.dim() > 1) classes = classes.size(-1) == 1 ? classes.squeeze(-1) : classes.argmax(-1);
+  classes = classes.to(at::kLong);
+  Tensor weights = at::ones(classes.sizes(), at::kFloat);
+  for (const auto& [label, weight] : class_weight) weights.masked_fill_(classes == label, weight);
+  return weights;
+}
+
+}  // namespace tutti::keras

@@ -1,0 +1,43 @@
+#pragma once
+// Where the loop takes its steps from: arrays or distributed datasets, as one Batch for each local replica.
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "tutti/keras/model.h"
+
+namespace tutti::keras {
+
+/// The replicas' parts of one step and their rows together.
+struct Step {
+  std::vector<Batch> batches;
+  int64_t rows = 0;
+};
+
+class StepSource {
+ public:
+  virtual ~StepSource() = default;
+  /// Begins a pass.
+  virtual void start() = 0;
+  /// The next step of the pass, or nothing at its end.
+  virtual std::optional<Step> next() = 0;
+  /// Steps in a pass; -1 when unknown or without end.
+  virtual int64_t steps() const = 0;
+};
+
+struct ArrayData {
+  Tensor x;
+  Tensor y;              // may be undefined
+  Tensor sample_weight;  // may be undefined
+};
+
+/// Throws InvalidArgument when lengths differ or there are no rows.
+std::unique_ptr<StepSource> array_source(const char* operation, ArrayData arrays, int64_t batch_size, bool shuffle,
+                                         const distribute::Strategy& strategy);
+std::unique_ptr<StepSource> dataset_source(std::shared_ptr<distribute::DistributedPlan> plan, std::map<int64_t, double> class_weight);
+
+/// The weight of each label's class.
+Tensor weights_of_classes(const Tensor& labels, const std::map<int64_t, double>& class_weight);
+
+}  // namespace tutti::keras

@@ -1,0 +1,206 @@
+#include "keras/training/train_loop.h"
+
+#include <unistd.h>
+
+#include <iostream>
+
+#include "tutti/base/log.h"
+
+namespace tutti::keras {
+namespace {
+
+ProgressBar::Values values_of(const Logs& logs) { return {logs.begin(), logs.end()}; }
+
+/// Restores what it saw, so that an evaluation in the middle of an epoch leaves the epoch's numbers alone.
+class MetricsSnapshot {
+ public:
+  explicit MetricsSnapshot(const std::vector<metrics::Metric>& metrics) {
+    for (const metrics::Metric& metric : metrics) {
+      for (const Variable& variable : metric.variables()) {
+        std::vector<Tensor> copies;
+        for (const Tensor& component : variable.components()) copies.push_back(component.clone());
+        saved_.emplace_back(variable, std::move(copies));
+      }
+    }
+  }
+  void restore() {
+    at::NoGradGuard no_grad;
+    for (auto& [variable, copies] : saved_) {
+      auto components = variable.components();
+      for (std::size_t i = 0; i < components.size(); ++i) components[i].copy_(copies[i]);
+    }
+  }
+
+ private:
+  std::vector<std::pair<Variable, std::vector<Tensor>>> saved_;
+};
+
+}  // namespace
+
+int resolve_verbose(int verbose) {
+  if (verbose >= 0 && verbose <= 2) return verbose;
+  if (verbose != kVerboseAuto) throw InvalidArgument(cat("verbose: ", verbose, ", expected kVerboseAuto, 0, 1 or 2"));
+  return isatty(STDOUT_FILENO) ? 1 : 2;
+}
+
+TrainLoop::TrainLoop(Model& model, const FitOptions& options, std::unique_ptr<StepSource> training, std::unique_ptr<StepSource> validation)
+    : model_(model), options_(options), training_(std::move(training)), validation_(std::move(validation)),
+      verbose_(resolve_verbose(options.verbose)) {
+  known_steps_ = options.steps_per_epoch.value_or(training_->steps());
+}
+
+History TrainLoop::run() {
+  const callbacks::Params params{verbose_, options_.epochs, known_steps_};
+  for (const auto& callback : options_.callbacks) {
+    callback->set_model(&model_);
+    callback->set_params(params);
+  }
+  model_.stop_training = false;
+  model_.training_->trainable_known = false;
+  Logs last;
+  for (const auto& callback : options_.callbacks) callback->on_train_begin({});
+  for (int64_t epoch = options_.initial_epoch; epoch < options_.epochs && !model_.stop_training && !out_of_data_; ++epoch) {
+    try {
+      run_epoch(epoch);
+    } catch (...) {
+      model_.training_->in_epoch = false;
+      if (bar_) bar_->break_line();
+      throw;
+    }
+  }
+  if (!history_.epoch.empty()) {
+    for (const auto& [name, values] : history_.history) last.set(name, values.back());
+  }
+  for (const auto& callback : options_.callbacks) callback->on_train_end(last);
+  return history_;
+}
+
+bool TrainLoop::validates_after(int64_t epoch) const {
+  return validation_ != nullptr && (epoch + 1) % std::max<int64_t>(1, options_.validation_freq) == 0;
+}
+
+void TrainLoop::run_epoch(int64_t epoch) {
+  model_.reset_metrics();
+  if (verbose_ != 0 && options_.epochs > 1) std::cout << "Epoch " << epoch + 1 << "/" << options_.epochs << "\n" << std::flush;
+  ProgressBarOptions bar_options;
+  bar_options.verbose = verbose_;
+  bar_options.dynamic = isatty(STDOUT_FILENO) != 0;
+  bar_ = std::make_unique<ProgressBar>(known_steps_, bar_options);
+  for (const auto& callback : options_.callbacks) callback->on_epoch_begin(epoch, {});
+  model_.training_->in_epoch = true;
+  int64_t step = 0;
+  const int64_t end = options_.steps_per_epoch.value_or(-1);
+  while ((end < 0 || step < end) && !model_.stop_training) {
+    if (!run_execution(step, end)) break;
+  }
+  model_.training_->in_epoch = false;
+  if (step == 0) {
+    throw InvalidArgument(cat("fit [", model_.name(), "]: the dataset is empty, expected at least one batch in epoch ", epoch + 1,
+                              "; check filters, drop_remainder and, after a first epoch, .repeat()"));
+  }
+  if (end < 0) started_ = false;
+  Logs logs = model_.metrics_result();
+  if (validates_after(epoch)) {
+    const Logs validation = evaluate(model_, *validation_, options_.validation_steps, options_.callbacks, nullptr);
+    for (const auto& [name, value] : validation) logs.set(cat("val_", name), value);
+  }
+  for (const auto& callback : options_.callbacks) callback->on_epoch_end(epoch, logs);
+  history_.epoch.push_back(epoch);
+  for (const auto& [name, value] : logs) history_.history[name].push_back(value);
+  if (known_steps_ < 0 || out_of_data_) bar_->set_target(step);
+  bar_->update(step, values_of(logs), /*finalize=*/true);
+}
+
+/// Up to steps_per_execution steps, with the batch hooks around them. False when the data has ended.
+bool TrainLoop::run_execution(int64_t& step, int64_t end) {
+  const int64_t first = step;
+  int64_t last = first + model_.training_->steps_per_execution;
+  if (end >= 0) last = std::min(last, end);
+  logs_.reset();
+  while (step < last) {
+    auto next = next_step(step);
+    if (!next) break;
+    if (step == first) {
+      for (const auto& callback : options_.callbacks) callback->on_train_batch_begin(first, {});
+    }
+    run_step(model_, *next, &Model::train_step);
+    ++step;
+  }
+  if (step > first) {
+    for (const auto& callback : options_.callbacks) callback->on_train_batch_end(step - 1, batch_logs(callback));
+    draw(step);
+  }
+  return step == last;
+}
+
+Logs TrainLoop::batch_logs(const callbacks::AnyCallback& callback) {
+  if (!callback->needs_batch_logs()) return {};
+  if (!logs_) logs_ = model_.metrics_result();
+  return *logs_;
+}
+
+void TrainLoop::draw(int64_t seen) {
+  if (!bar_->due(seen)) return;
+  if (!logs_) logs_ = model_.metrics_result();
+  bar_->update(seen, values_of(*logs_));
+}
+
+std::optional<Step> TrainLoop::next_step(int64_t step) {
+  if (!started_) {
+    training_->start();
+    started_ = true;
+  }
+  auto next = training_->next();
+  if (next || !options_.steps_per_epoch) return next;
+  if (step == 0) {  // at the border of an epoch a finite dataset begins again
+    training_->start();
+    if ((next = training_->next())) return next;
+  }
+  log_warning("fit [", model_.name(), "]: Your input ran out of data; interrupting training. Make sure that your dataset or generator can "
+              "generate at least `steps_per_epoch * epochs` batches. You may need to use the `.repeat()` function when building your dataset.");
+  out_of_data_ = true;
+  return std::nullopt;
+}
+
+void TrainLoop::run_step(Model& model, const Step& step, void (Model::*part)(const Batch&)) {
+  struct StepRows {
+    int64_t& rows;
+    ~StepRows() { rows = -1; }
+  } rows{model.training_->step_rows};
+  rows.rows = step.rows;
+  const bool with_gradients = part == &Model::train_step;
+  model.strategy().run_replicas([&](int replica) {
+    at::AutoGradMode mode(with_gradients);
+    (model.*part)(step.batches[static_cast<std::size_t>(replica)]);
+  });
+}
+
+Logs TrainLoop::evaluate(Model& model, StepSource& source, std::optional<int64_t> limit,
+                         const std::vector<callbacks::AnyCallback>& callbacks, ProgressBar* bar) {
+  std::optional<MetricsSnapshot> snapshot;
+  if (model.training_->in_epoch) snapshot.emplace(model.training_->all_metrics());
+  model.reset_metrics();
+  for (const auto& callback : callbacks) callback->on_test_begin({});
+  source.start();
+  int64_t seen = 0;
+  while (!limit || seen < *limit) {
+    auto step = source.next();
+    if (!step) break;
+    for (const auto& callback : callbacks) callback->on_test_batch_begin(seen, {});
+    run_step(model, *step, &Model::test_step);
+    ++seen;
+    for (const auto& callback : callbacks) callback->on_test_batch_end(seen - 1, callback->needs_batch_logs() ? model.metrics_result() : Logs());
+    if (bar != nullptr && bar->due(seen)) bar->update(seen, values_of(model.metrics_result()));
+  }
+  if (seen == 0) throw InvalidArgument(cat("evaluate [", model.name(), "]: the dataset is empty, expected at least one batch"));
+  const Logs logs = model.metrics_result();
+  if (bar != nullptr) {
+    bar->set_target(seen);
+    bar->update(seen, values_of(logs), /*finalize=*/true);
+  }
+  for (const auto& callback : callbacks) callback->on_test_end(logs);
+  if (snapshot) snapshot->restore();
+  return logs;
+}
+
+}  // namespace tutti::keras

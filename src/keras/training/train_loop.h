@@ -1,0 +1,50 @@
+#pragma once
+// The loops behind fit, evaluate and predict.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "keras/training/step_source.h"
+#include "keras/training/training_state.h"
+#include "tutti/keras/progress_bar.h"
+
+namespace tutti::keras {
+
+/// One call of fit: epochs of steps, hooks between them, validation after them.
+class TrainLoop {
+ public:
+  TrainLoop(Model& model, const FitOptions& options, std::unique_ptr<StepSource> training, std::unique_ptr<StepSource> validation);
+  History run();
+
+  /// One pass of test steps; resets the metrics first. `limit` steps at most.
+  static Logs evaluate(Model& model, StepSource& source, std::optional<int64_t> limit, const std::vector<callbacks::AnyCallback>& callbacks,
+                       ProgressBar* bar);
+  /// The parts of one step on all replicas.
+  static void run_step(Model& model, const Step& step, void (Model::*part)(const Batch&));
+
+ private:
+  void run_epoch(int64_t epoch);
+  bool run_execution(int64_t& step, int64_t end);
+  std::optional<Step> next_step(int64_t step);
+  void draw(int64_t seen);
+  Logs batch_logs(const callbacks::AnyCallback& callback);
+  bool validates_after(int64_t epoch) const;
+
+  Model& model_;
+  const FitOptions& options_;
+  std::unique_ptr<StepSource> training_;
+  std::unique_ptr<StepSource> validation_;
+  int verbose_;
+  History history_;
+  std::unique_ptr<ProgressBar> bar_;
+  bool started_ = false;
+  bool out_of_data_ = false;
+  int64_t known_steps_ = -1;
+  std::optional<Logs> logs_;  ///< of the batch just finished, read once
+};
+
+/// 0, 1 or 2: what kVerboseAuto means here.
+int resolve_verbose(int verbose);
+
+}  // namespace tutti::keras
