@@ -1,6 +1,7 @@
-// A barrier of counted turns. The last to arrive resets the count and moves the turn on, which the others watch: first by spinning
-// (a cache line that changes is seen after 0.15 us), then asleep on a condition variable (a wake-up costs about 40 us on a virtual
-// machine). Whoever moves the turn takes the lock only when somebody sleeps.
+// A barrier of counted turns. The last to arrive resets the count and moves the turn on, which the
+// others watch: first by spinning (a cache line that changes is seen after 0.15 us), then asleep on a
+// condition variable (a wake-up costs about 40 us on a virtual machine). Whoever moves the turn takes
+// the lock only when somebody sleeps.
 
 #include "tutti/collectives/rendezvous.h"
 
@@ -16,130 +17,176 @@ namespace tutti::collectives {
 namespace {
 
 constexpr std::chrono::hours kNoDeadline{24 * 365};
-constexpr int kSpins = 3000;  // about 70 us of pauses
+constexpr std::chrono::microseconds kSpinTime{70};
+constexpr int kSpinsBetweenChecks = 32;  // reading the clock costs as much as a pause
 
 void pause_cpu() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
 #endif
 }
 
-int cores() {
+/// The cores that this process may use.
+int num_cores() {
   cpu_set_t set;
-  return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : static_cast<int>(std::thread::hardware_concurrency());
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) return CPU_COUNT(&set);
+  return static_cast<int>(std::thread::hardware_concurrency());
 }
 
 }  // namespace
 
-Rendezvous::Rendezvous(int size) : size_(size), may_spin_(size <= cores()) {
+Rendezvous::Rendezvous(int size) : size_(size), may_spin_(size <= num_cores()) {
   if (size < 1) throw InvalidArgument(cat("Rendezvous: ", size, " ranks, expected at least 1"));
   for (int i = 0; i < size; ++i) slots_.push_back(std::make_unique<Slot>());
 }
 
+void Rendezvous::check_open(int rank, const char* operation, int64_t number) {
+  if (is_hopeless()) fail(rank, operation, number);
+}
+
 void Rendezvous::meet(int rank, const MeetingCall& call, std::chrono::milliseconds timeout) {
-  Slot& mine = *slots_[static_cast<std::size_t>(rank)];
-  mine.call = call;
-  barrier(rank, call.operation, timeout);
-  for (int other = 0; other < size_; ++other) {
+  // Before the call is stored: after a failure a rank that is slow to return may read the old one.
+  check_open(rank, call.operation, call.number);
+  slots_[static_cast<std::size_t>(rank)]->call = call;
+  barrier(rank, timeout);
+  const char* first = call_of(0).operation;
+  for (int other = 1; other < size_; ++other) {
     const char* theirs = call_of(other).operation;
-    if (theirs == call_of(0).operation || std::strcmp(theirs, call_of(0).operation) == 0) continue;
-    const std::string message = cat("collective: rank 0 called ", call_of(0).operation, ", rank ", other, " called ", theirs,
-                                    ", expected one operation; every replica must make the same calls in the same order");
+    if (theirs == first || std::strcmp(theirs, first) == 0) continue;
+    const std::string message =
+        cat(call.operation, " [rank ", rank, "/", size_, "]: rank 0 called ", first, ", rank ",
+            other, " called ", theirs,
+            ", expected one operation; every replica must make the same calls in the same order");
     leave(rank, timeout);  // nobody overwrites a call that another rank still compares
     throw InvalidArgument(message);
   }
 }
 
-void Rendezvous::leave(int rank, std::chrono::milliseconds timeout) { barrier(rank, call_of(rank).operation, timeout); }
+void Rendezvous::leave(int rank, std::chrono::milliseconds timeout) { barrier(rank, timeout); }
 
-void Rendezvous::barrier(int rank, const char* operation, std::chrono::milliseconds timeout) {
-  if (state_.load(std::memory_order_acquire) != kOpen) fail(rank, operation);
-  if (size_ == 1) return;
+void Rendezvous::barrier(int rank, std::chrono::milliseconds timeout) {
   Slot& mine = *slots_[static_cast<std::size_t>(rank)];
+  // A rank that was refused must not be counted: its next try would be counted again.
+  check_open(rank, mine.call.operation, mine.call.number);
+  if (size_ == 1) return;
   const uint32_t turn = turn_.load(std::memory_order_acquire);
-  mine.arrivals.store(turn + 1, std::memory_order_relaxed);
-  const bool last = arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == static_cast<uint32_t>(size_);
+  mine.arrivals.store(turn + 1, std::memory_order_release);
+  const auto all = static_cast<uint32_t>(size_);
+  const bool last = arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == all;
   if (last) {
     arrived_.store(0, std::memory_order_relaxed);
     turn_.store(turn + 1, std::memory_order_seq_cst);
     wake_sleepers();
-    if (observer_ == nullptr) return;
   }
-  if (observer_ != nullptr) observer_->before_wait(rank);
+  if (observer_ == nullptr) {
+    if (!last) wait_for_turn(turn, rank, timeout);
+    return;
+  }
+  observer_->before_wait(rank);
   try {
-    if (!last) wait_for_turn(turn, rank, operation, timeout);
+    if (!last) wait_for_turn(turn, rank, timeout);
   } catch (...) {
-    if (observer_ != nullptr) observer_->after_wait(rank);
+    observer_->after_wait(rank);
     throw;
   }
-  if (observer_ != nullptr) observer_->after_wait(rank);
+  observer_->after_wait(rank);
 }
 
-void Rendezvous::wait_for_turn(uint32_t turn, int rank, const char* operation, std::chrono::milliseconds timeout) {
-  auto opened = [&] { return turn_.load(std::memory_order_acquire) != turn; };
-  auto hopeless = [&] { return state_.load(std::memory_order_acquire) != kOpen || somebody_is_gone(); };
-  for (int i = 0; may_spin_ && i < kSpins; ++i) {
-    if (opened()) return;
-    if (hopeless()) break;
-    pause_cpu();
+void Rendezvous::wait_for_turn(uint32_t turn, int rank, std::chrono::milliseconds timeout) {
+  const auto opened = [&] { return turn_.load(std::memory_order_acquire) != turn; };
+  if (may_spin_) {
+    const auto end = std::chrono::steady_clock::now() + kSpinTime;
+    do {
+      for (int i = 0; i < kSpinsBetweenChecks; ++i) {
+        if (opened()) return;
+        pause_cpu();
+      }
+    } while (!is_hopeless() && std::chrono::steady_clock::now() < end);
   }
-  if (!opened() && !hopeless()) {
-    const auto now = std::chrono::steady_clock::now();
-    sleep_until(turn, timeout.count() > 0 ? now + timeout : now + kNoDeadline);
-  }
+  const auto now = std::chrono::steady_clock::now();
+  sleep_until(turn, timeout.count() > 0 && timeout < kNoDeadline ? now + timeout : now + kNoDeadline);
+  // Asked in this order: a rank that passed this barrier may have finished, or aborted, since.
+  const bool hopeless = is_hopeless();
   if (opened()) return;
-  if (!hopeless()) {
-    std::vector<std::string> missing;
-    for (int other = 0; other < size_; ++other) {
-      if (slots_[static_cast<std::size_t>(other)]->arrivals.load(std::memory_order_relaxed) != turn + 1) missing.push_back(cat(other));
+  if (!hopeless) {
+    const std::vector<std::string> missing = ranks_not_at(turn);
+    if (missing.empty()) {  // the last one came with the deadline and is about to move the turn
+      while (!opened() && !is_hopeless()) std::this_thread::yield();
+      if (opened()) return;
+    } else {
+      break_for_deadline(missing, timeout);
     }
-    uint32_t open = kOpen;
-    if (state_.compare_exchange_strong(open, kBroken)) {
-      MutexLock lock(reason_mutex_);
-      reason_ = cat("nothing from rank ", missing.empty() ? "?" : join(missing, ", rank "), " in ", timeout.count(),
-                    " ms, expected all ", size_, " ranks; look at what it does, or raise CommunicationOptions::timeout_seconds");
-    }
-    wake_sleepers();
   }
-  fail(rank, operation);
+  const MeetingCall& call = call_of(rank);
+  fail(rank, call.operation, call.number);
 }
 
 void Rendezvous::sleep_until(uint32_t turn, std::chrono::steady_clock::time_point deadline) {
   sleepers_.fetch_add(1, std::memory_order_seq_cst);
   std::unique_lock<Mutex> lock(mutex_);
   woken_.wait_until(lock, deadline, [&] {
-    return turn_.load(std::memory_order_seq_cst) != turn || state_.load(std::memory_order_acquire) != kOpen || somebody_is_gone();
+    return turn_.load(std::memory_order_seq_cst) != turn || is_hopeless();
   });
   lock.unlock();
   sleepers_.fetch_sub(1, std::memory_order_seq_cst);
 }
 
 void Rendezvous::wake_sleepers() {
-  // Sequentially consistent with sleep_until: either we see the sleeper, or it sees what we changed before it sleeps.
+  // Sequentially consistent with sleep_until: either we see the sleeper, or it sees what we changed
+  // before it sleeps.
   if (sleepers_.load(std::memory_order_seq_cst) == 0) return;
   { MutexLock lock(mutex_); }
   woken_.notify_all();
 }
 
-/// A rank that has ended will not come; a barrier that somebody waits at can then never open.
-bool Rendezvous::somebody_is_gone() const { return num_finished_.load(std::memory_order_acquire) > 0; }
+/// Whether a barrier that has not opened yet never will. A rank that has finished will not come.
+bool Rendezvous::is_hopeless() const {
+  return state_.load(std::memory_order_seq_cst) != kOpen ||
+         num_finished_.load(std::memory_order_seq_cst) > 0;
+}
 
-void Rendezvous::fail(int rank, const char* operation) {
-  const uint32_t state = state_.load(std::memory_order_acquire);
-  std::string reason;
+std::vector<std::string> Rendezvous::ranks_not_at(uint32_t turn) const {
+  std::vector<std::string> ranks;
+  for (std::size_t rank = 0; rank < slots_.size(); ++rank) {
+    const uint32_t arrivals = slots_[rank]->arrivals.load(std::memory_order_acquire);
+    if (arrivals != turn + 1) ranks.push_back(cat(rank));
+  }
+  return ranks;
+}
+
+void Rendezvous::break_for_deadline(const std::vector<std::string>& missing,
+                                    std::chrono::milliseconds timeout) {
   {
     MutexLock lock(reason_mutex_);
-    reason = reason_;
+    if (state_.load(std::memory_order_acquire) != kOpen) return;
+    reason_ = cat("nothing from rank ", join(missing, ", rank "), " in ", timeout.count(),
+                  " ms, expected all ", size_,
+                  " ranks; look at what it does, or raise CommunicationOptions::timeout_seconds");
+    state_.store(kBroken, std::memory_order_seq_cst);
   }
-  if (state == kBroken) throw DeadlineExceeded(cat(operation, " [rank ", rank, "/", size_, "]: ", reason));
-  if (state == kAborted) throw Aborted(cat(operation, " [rank ", rank, "/", size_, "]: aborted, ", reason));
+  wake_sleepers();
+}
+
+void Rendezvous::fail(int rank, const char* operation, int64_t number) {
+  const uint32_t state = state_.load(std::memory_order_acquire);
+  std::string text = cat(operation, " [rank ", rank, "/", size_);
+  if (number > 0) text += cat(", call ", number);
+  text += "]: ";
+  if (state != kOpen) {
+    MutexLock lock(reason_mutex_);
+    if (state == kBroken) throw DeadlineExceeded(text + reason_);
+    throw Aborted(cat(text, "aborted, ", reason_));
+  }
   std::vector<std::string> gone;
-  for (int other = 0; other < size_; ++other) {
-    if (slots_[static_cast<std::size_t>(other)]->finished.load(std::memory_order_acquire)) gone.push_back(cat(other));
+  for (std::size_t other = 0; other < slots_.size(); ++other) {
+    if (slots_[other]->finished.load(std::memory_order_acquire)) gone.push_back(cat(other));
   }
-  throw FailedPrecondition(cat(operation, " [rank ", rank, "/", size_, "]: rank ", join(gone, ", rank "),
-                               " has returned without making this call, expected it on every rank; every replica must make the same "
-                               "number of collective and merge calls"));
+  throw FailedPrecondition(
+      cat(text, "rank ", join(gone, ", rank "),
+          " has returned without making this call, expected it on every rank; every replica must "
+          "make the same number of collective and merge calls"));
 }
 
 void Rendezvous::finished(int rank) {
@@ -160,16 +207,17 @@ void Rendezvous::abort(std::string_view reason) {
 }
 
 void Rendezvous::reset() {
-  if (num_finished_.load(std::memory_order_relaxed) != 0) {
-    for (auto& slot : slots_) slot->finished.store(false, std::memory_order_relaxed);
-    num_finished_.store(0, std::memory_order_relaxed);
+  if (!is_hopeless()) return;
+  const uint32_t turn = turn_.load(std::memory_order_relaxed);
+  for (auto& slot : slots_) {
+    slot->finished.store(false, std::memory_order_relaxed);
+    slot->arrivals.store(turn, std::memory_order_relaxed);
   }
-  if (state_.load(std::memory_order_relaxed) != kOpen) {
-    MutexLock lock(reason_mutex_);
-    reason_.clear();
-    state_.store(kOpen, std::memory_order_release);
-  }
+  num_finished_.store(0, std::memory_order_relaxed);
   arrived_.store(0, std::memory_order_relaxed);
+  MutexLock lock(reason_mutex_);
+  reason_.clear();
+  state_.store(kOpen, std::memory_order_release);
 }
 
 }  // namespace tutti::collectives

@@ -28,6 +28,7 @@ struct CommunicationOptions {
 
   /// Fields of `other` that are set win. Throws InvalidArgument for negative values.
   CommunicationOptions merged_with(const CommunicationOptions& other) const;
+  /// At least a millisecond, at most a year; kDefaultTimeout when not set.
   std::chrono::milliseconds timeout() const;
 };
 
@@ -43,7 +44,8 @@ class Work {
 ///
 /// All ranks call the same operations in the same order; a rank that calls another operation, or one with other sizes or another
 /// dtype, makes the call fail on every rank with InvalidArgument that names both calls, and the group stays usable. One thread at a
-/// time per object; groups are independent. After any other error the group is broken: build a new one.
+/// time per object; groups are independent. After any other error the group is broken: build a new one; what the tensors of that
+/// call hold is not specified, and another rank may be using them until it has returned too.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -51,11 +53,15 @@ class Communicator {
   int size() const { return size_; }
   /// The backend's name and this rank, as error messages show it: "in_process rank 1/2".
   std::string where() const;
+  /// How many collectives this rank has begun. A call refused for what this rank alone passed (a tensor that is not contiguous,
+  /// say) does not count: nobody else has heard of it.
+  int64_t num_calls() const { return num_calls_; }
 
   /// Replaces `tensor` by its reduction over all ranks, added in rank order; returns when this rank has the result.
   /// Sizes and dtype must agree on every rank, and `tensor` must be contiguous. MEAN needs a floating dtype.
   void all_reduce(at::Tensor& tensor, ReduceOp op, const CommunicationOptions& options = {});
-  /// The same, started and not waited for. `tensor` must stay untouched until the work is waited for.
+  /// The same, started and not waited for. `tensor` must stay untouched until the work is waited for. A backend may do the work
+  /// at once (in_process does: there is nobody else to do it meanwhile).
   std::unique_ptr<Work> start_all_reduce(at::Tensor& tensor, ReduceOp op, const CommunicationOptions& options = {});
   /// The ranks' tensors joined along dimension 0, in rank order. All but that dimension must agree; it may differ.
   at::Tensor all_gather(const at::Tensor& tensor, const CommunicationOptions& options = {});
@@ -83,6 +89,7 @@ class Communicator {
   std::string backend_;
   int rank_;
   int size_;
+  int64_t num_calls_ = 0;
 };
 
 }  // namespace tutti::collectives

@@ -19,6 +19,8 @@ struct MeetingCall {
   const char* operation = "";
   /// Whatever the operation shares with the other ranks; valid until leave().
   const void* payload = nullptr;
+  /// The caller's count of its calls, for messages; 0: it does not count.
+  int64_t number = 0;
 };
 
 /// Told when a rank is about to sleep or spin at a barrier, and when it may go on: for running ranks one at a time.
@@ -47,7 +49,11 @@ class Rendezvous {
   /// The call that `rank` brought to the meeting under way.
   const MeetingCall& call_of(int rank) const { return slots_[static_cast<std::size_t>(rank)]->call; }
   /// Blocks until all ranks of the meeting have called it.
+  ///
+  /// After a failure other than InvalidArgument another rank may still be reading this rank's payload until it has returned too.
   void leave(int rank, std::chrono::milliseconds timeout);
+  /// Throws what meet() would throw at once: after it, nobody reads this rank's last payload.
+  void check_open(int rank, const char* operation, int64_t number = 0);
 
   /// Rank says that it will not come again in this run; the ranks that wait for it get FailedPrecondition.
   void finished(int rank);
@@ -65,23 +71,25 @@ class Rendezvous {
     std::atomic<uint32_t> arrivals{0};  // one more than the turn at whose barrier the rank last arrived
     std::atomic<bool> finished{false};
   };
-  void barrier(int rank, const char* operation, std::chrono::milliseconds timeout);
-  void wait_for_turn(uint32_t turn, int rank, const char* operation, std::chrono::milliseconds timeout);
+  void barrier(int rank, std::chrono::milliseconds timeout);
+  void wait_for_turn(uint32_t turn, int rank, std::chrono::milliseconds timeout);
   void sleep_until(uint32_t turn, std::chrono::steady_clock::time_point deadline);
-  bool somebody_is_gone() const;
+  bool is_hopeless() const;
+  std::vector<std::string> ranks_not_at(uint32_t turn) const;
+  void break_for_deadline(const std::vector<std::string>& missing, std::chrono::milliseconds timeout);
   void wake_sleepers();
-  [[noreturn]] void fail(int rank, const char* operation);
+  [[noreturn]] void fail(int rank, const char* operation, int64_t number);
 
   const int size_;
   const bool may_spin_;
   WaitObserver* observer_ = nullptr;
   std::vector<std::unique_ptr<Slot>> slots_;
-  // Counts completed barriers; the ranks of one barrier wait for it to move.
+  // The line that waiting ranks watch: written once a barrier. `turn_` counts completed barriers; the ranks of one wait for it to move.
   alignas(64) std::atomic<uint32_t> turn_{0};
-  alignas(64) std::atomic<uint32_t> arrived_{0};
   std::atomic<uint32_t> state_{kOpen};
   std::atomic<int> num_finished_{0};
   std::atomic<int> sleepers_{0};
+  alignas(64) std::atomic<uint32_t> arrived_{0};
   Mutex mutex_;  // sleeping only
   ConditionVariable woken_;
   Mutex reason_mutex_;

@@ -1,5 +1,8 @@
-// Ranks are threads and see each other's memory. An all-reduce is: meet, each rank reduces its share of the entries from all ranks'
-// buffers and writes it into all of them, leave. Shares are disjoint, so nobody reads what another writes.
+// Ranks are threads and see each other's memory. An all-reduce is: meet, each rank reduces its share of
+// the entries from all ranks' buffers and writes it into all of them, leave. Shares are disjoint, so
+// nobody reads what another writes.
+
+#include <exception>
 
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
@@ -10,160 +13,223 @@
 namespace tutti::collectives {
 namespace {
 
-constexpr int64_t kLine = 64;        // entries; a multiple of a cache line for every dtype
-constexpr int64_t kSmall = 1024;     // entries; below, one rank does it all
+constexpr int64_t kLine = 64;          // entries; whole cache lines for every dtype
+constexpr int64_t kSmallBytes = 4096;  // up to here one rank does it all: the others' lines cost more
 
 /// What a rank tells the others of its call.
-struct CallData {
+struct Call {
   at::Tensor tensor;
   ReduceOp op = ReduceOp::kSum;
   int root = 0;
   int64_t number = 0;
-  at::Tensor result;
+};
+
+/// What all ranks share. The calls are here and own their tensors, because a rank that fails returns
+/// while another may still read its call.
+struct Group {
+  explicit Group(std::shared_ptr<Rendezvous> meeting_point)
+      : rendezvous(std::move(meeting_point)), calls(static_cast<std::size_t>(rendezvous->size())) {}
+  std::shared_ptr<Rendezvous> rendezvous;
+  std::vector<Call> calls;
+};
+
+/// What calls must have in common, and what their text names.
+struct Form {
+  const char* operation;
+  bool reduces = false;
+  bool has_root = false;
+  bool any_first_size = false;  // sizes may differ in dimension 0
+};
+constexpr Form kAllReduce{"all_reduce", true};
+constexpr Form kAllGather{"all_gather", false, false, true};
+constexpr Form kReduceScatter{"reduce_scatter", true};
+constexpr Form kBroadcast{"broadcast", false, true};
+
+bool agree(const Form& form, const Call& a, const Call& b) {
+  if (a.op != b.op || a.root != b.root) return false;
+  if (a.tensor.scalar_type() != b.tensor.scalar_type()) return false;
+  const std::size_t skipped = form.any_first_size ? 1 : 0;
+  return a.tensor.dim() == b.tensor.dim() &&
+         a.tensor.sizes().slice(skipped) == b.tensor.sizes().slice(skipped);
+}
+
+std::string call_text(const Form& form, int rank, const Call& call) {
+  std::string text = cat("rank ", rank, ": ", form.operation);
+  if (form.reduces) text += cat(" ", to_string(call.op));
+  text += cat(" ", dtype_name(call.tensor.scalar_type()), " ", shape_text(call.tensor.sizes()));
+  if (form.has_root) text += cat(" from root ", call.root);
+  return cat(text, ", call ", call.number);
+}
+
+/// Written through pointers: autograd is told, as it is of every in-place operator.
+void note_written(const at::Tensor& tensor) {
+  if (!tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
+}
+
+/// A collective that was over when it started.
+class FinishedWork : public Work {
+ public:
+  FinishedWork(std::shared_ptr<Group> group, std::exception_ptr error)
+      : group_(std::move(group)), error_(std::move(error)) {}
+  ~FinishedWork() override {
+    if (error_) group_->rendezvous->abort("a start_all_reduce failed and was not waited for");
+  }
+  void wait() override {
+    if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+  }
+
+ private:
+  std::shared_ptr<Group> group_;
+  std::exception_ptr error_;
 };
 
 class InProcessCommunicator : public Communicator {
  public:
-  InProcessCommunicator(int rank, std::shared_ptr<Rendezvous> rendezvous)
-      : Communicator("in_process", rank, rendezvous->size()), rendezvous_(std::move(rendezvous)) {}
+  InProcessCommunicator(int rank, std::shared_ptr<Group> group)
+      : Communicator("in_process", rank, group->rendezvous->size()), group_(std::move(group)) {}
 
  private:
-  /// The work is done at wait(): in one process there is nobody else to do it meanwhile.
-  class ReduceWork : public Work {
-   public:
-    ReduceWork(InProcessCommunicator& owner, at::Tensor tensor, ReduceOp op, std::chrono::milliseconds timeout)
-        : owner_(owner), tensor_(std::move(tensor)), op_(op), timeout_(timeout) {}
-    void wait() override {
-      if (done_) return;
-      done_ = true;
-      owner_.reduce_now(tensor_, op_, timeout_);
-    }
+  const Call& call_of(int rank) const { return group_->calls[static_cast<std::size_t>(rank)]; }
 
-   private:
-    InProcessCommunicator& owner_;
-    at::Tensor tensor_;
-    ReduceOp op_;
-    std::chrono::milliseconds timeout_;
-    bool done_ = false;
-  };
-
-  std::unique_ptr<Work> do_start_all_reduce(at::Tensor& tensor, ReduceOp op, const CommunicationOptions& options) override {
-    return std::make_unique<ReduceWork>(*this, tensor, op, options.timeout());
-  }
-  void do_all_reduce(at::Tensor& tensor, ReduceOp op, const CommunicationOptions& options) override {
-    reduce_now(tensor, op, options.timeout());
+  /// Meets; throws on every rank when the calls do not fit one another; runs `work`, then leaves.
+  template <class Function>
+  void collective(const Form& form, const at::Tensor& tensor, ReduceOp op, int root,
+                  const CommunicationOptions& options, Function work) {
+    Rendezvous& rendezvous = *group_->rendezvous;
+    rendezvous.check_open(rank(), form.operation, num_calls());
+    Call& mine = group_->calls[static_cast<std::size_t>(rank())];
+    mine = {tensor, op, root, num_calls()};
+    rendezvous.meet(rank(), {form.operation, &mine, num_calls()}, options.timeout());
+    std::string difference = first_difference(form);
+    if (difference.empty()) run_or_abort(form, work);
+    rendezvous.leave(rank(), options.timeout());
+    mine.tensor.reset();
+    if (!difference.empty()) throw InvalidArgument(difference);
   }
 
-  const CallData& data_of(int rank) const { return *static_cast<const CallData*>(rendezvous_->call_of(rank).payload); }
-
-  std::string call_text(const char* operation, int rank, bool with_sizes) const {
-    const CallData& call = data_of(rank);
-    return cat("rank ", rank, ": ", operation, " ", to_string(call.op), " ", dtype_name(call.tensor.scalar_type()), " ",
-               shape_text(call.tensor.sizes()), ", root ", call.root, ", call ", call.number, with_sizes ? "" : " (sizes may differ in dimension 0)");
-  }
-
-  /// Meets, and throws on every rank when the calls do not fit one another. `exact`: sizes agree in dimension 0 too.
-  void meet(const char* operation, CallData& mine, std::chrono::milliseconds timeout, bool exact) {
-    mine.number = ++calls_;
-    rendezvous_->meet(rank(), {operation, &mine}, timeout);
+  std::string first_difference(const Form& form) const {
     for (int other = 1; other < size(); ++other) {
-      const CallData& a = data_of(0);
-      const CallData& b = data_of(other);
-      bool fits = a.op == b.op && a.root == b.root && a.tensor.scalar_type() == b.tensor.scalar_type() && a.tensor.dim() == b.tensor.dim();
-      for (int64_t dim = exact ? 0 : 1; fits && dim < a.tensor.dim(); ++dim) fits = a.tensor.size(dim) == b.tensor.size(dim);
-      if (fits) continue;
-      const std::string message = cat(operation, " [", where(), "]: ", call_text(operation, 0, exact), "; ",
-                                      call_text(operation, other, exact), ", expected the same on every rank; make the calls in one order "
-                                      "and with one shape");
-      rendezvous_->leave(rank(), timeout);
-      throw InvalidArgument(message);
+      if (agree(form, call_of(0), call_of(other))) continue;
+      return cat(form.operation, " [", where(), "]: ", call_text(form, 0, call_of(0)), "; ",
+                 call_text(form, other, call_of(other)),
+                 ", expected calls that agree", form.any_first_size ? " but for dimension 0" : "",
+                 "; every replica must make the same calls in the same order");
+    }
+    return {};
+  }
+
+  /// A rank that fails on its own (no memory, say) tells the others, who would wait for it.
+  template <class Function>
+  void run_or_abort(const Form& form, Function& work) {
+    at::NoGradGuard no_grad;
+    try {
+      work();
+    } catch (const std::exception& error) {
+      group_->rendezvous->abort(cat(form.operation, " failed on rank ", rank(), ": ", error.what()));
+      throw;
     }
   }
 
-  void reduce_now(at::Tensor& tensor, ReduceOp op, std::chrono::milliseconds timeout) {
-    mine_.tensor = tensor;
-    mine_.op = op;
-    mine_.root = 0;
-    meet("all_reduce", mine_, timeout, /*exact=*/true);
+  void do_all_reduce(at::Tensor& tensor, ReduceOp op, const CommunicationOptions& options) override {
+    collective(kAllReduce, tensor, op, 0, options, [&] { reduce_share(tensor, op); });
+    note_written(tensor);
+  }
+
+  std::unique_ptr<Work> do_start_all_reduce(at::Tensor& tensor, ReduceOp op,
+                                            const CommunicationOptions& options) override {
+    std::exception_ptr error;
+    try {
+      do_all_reduce(tensor, op, options);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    return std::make_unique<FinishedWork>(group_, error);
+  }
+
+  void reduce_share(const at::Tensor& tensor, ReduceOp op) {
+    if (size() == 1) return;
     inputs_.clear();
     outputs_.clear();
-    for (int r = 0; r < size(); ++r) {
-      inputs_.push_back(data_of(r).tensor.const_data_ptr());
-      outputs_.push_back(const_cast<void*>(data_of(r).tensor.const_data_ptr()));
+    bool all_on_cpu = true;
+    for (const Call& call : group_->calls) {
+      all_on_cpu = all_on_cpu && call.tensor.is_cpu();
+      inputs_.push_back(call.tensor.const_data_ptr());
+      outputs_.push_back(const_cast<void*>(call.tensor.const_data_ptr()));
     }
-    const auto [begin, end] = share(tensor.numel());
-    bool done = tensor.is_cpu() && (size() == 1 && op == ReduceOp::kSum);
-    if (!done) done = tensor.is_cpu() && reduce_range(op, tensor.scalar_type(), inputs_, outputs_, begin, end);
-    if (!done && rank() == 0) reduce_by_tensors(op);
-    rendezvous_->leave(rank(), timeout);
-    mine_.tensor.reset();
-    // Written through pointers: autograd is told, as it is of every in-place operator.
-    tensor.unsafeGetTensorImpl()->bump_version();
+    const auto [begin, end] = share(tensor);
+    if (all_on_cpu && reduce_range(op, tensor.scalar_type(), inputs_, outputs_, begin, end)) return;
+    if (rank() == 0) reduce_by_operators(op);
   }
 
-  void reduce_by_tensors(ReduceOp op) {
+  /// Other devices, and dtypes without a loop.
+  void reduce_by_operators(ReduceOp op) {
     std::vector<at::Tensor> all;
-    for (int r = 0; r < size(); ++r) all.push_back(data_of(r).tensor);
-    const at::Tensor sum = local_reduce(op, all);
-    at::NoGradGuard no_grad;
-    for (at::Tensor& tensor : all) tensor.copy_(sum);
+    for (const Call& call : group_->calls) all.push_back(call.tensor.detach());
+    const at::Tensor reduced = local_reduce(op, all);
+    for (at::Tensor& tensor : all) tensor.copy_(reduced);
   }
 
   /// The entries that this rank reduces.
-  std::pair<int64_t, int64_t> share(int64_t numel) const {
-    if (numel <= kSmall) return rank() == 0 ? std::pair<int64_t, int64_t>{0, numel} : std::pair<int64_t, int64_t>{0, 0};
+  std::pair<int64_t, int64_t> share(const at::Tensor& tensor) const {
+    const int64_t numel = tensor.numel();
+    if (numel * tensor.element_size() <= kSmallBytes) return {0, rank() == 0 ? numel : 0};
     const int64_t lines = (numel + kLine - 1) / kLine;
-    return {std::min(numel, lines * rank() / size() * kLine), std::min(numel, lines * (rank() + 1) / size() * kLine)};
+    return {std::min(numel, lines * rank() / size() * kLine),
+            std::min(numel, lines * (rank() + 1) / size() * kLine)};
   }
 
   at::Tensor do_all_gather(const at::Tensor& tensor, const CommunicationOptions& options) override {
-    CallData mine{tensor, ReduceOp::kSum, 0, 0, {}};
-    meet("all_gather", mine, options.timeout(), /*exact=*/false);
-    std::vector<at::Tensor> parts;
-    for (int r = 0; r < size(); ++r) parts.push_back(data_of(r).tensor.to(tensor.device()));
-    at::Tensor joined = at::cat(parts);
-    rendezvous_->leave(rank(), options.timeout());
+    at::Tensor joined;
+    collective(kAllGather, tensor, ReduceOp::kSum, 0, options, [&] {
+      std::vector<at::Tensor> parts;
+      for (const Call& call : group_->calls) parts.push_back(call.tensor.to(tensor.device()));
+      joined = at::cat(parts);
+    });
     return joined;
   }
 
-  at::Tensor do_reduce_scatter(const at::Tensor& tensor, ReduceOp op, const CommunicationOptions& options) override {
-    CallData mine{tensor, op, 0, 0, {}};
-    meet("reduce_scatter", mine, options.timeout(), /*exact=*/true);
-    const int64_t rows = tensor.size(0) / size();
-    std::vector<at::Tensor> parts;
-    for (int r = 0; r < size(); ++r) parts.push_back(data_of(r).tensor.narrow(0, rows * rank(), rows).to(tensor.device()));
-    at::Tensor reduced = local_reduce(op, parts);
-    rendezvous_->leave(rank(), options.timeout());
+  at::Tensor do_reduce_scatter(const at::Tensor& tensor, ReduceOp op,
+                               const CommunicationOptions& options) override {
+    at::Tensor reduced;
+    collective(kReduceScatter, tensor, op, 0, options, [&] {
+      const int64_t rows = tensor.size(0) / size();
+      std::vector<at::Tensor> parts;
+      for (const Call& call : group_->calls) {
+        parts.push_back(call.tensor.narrow(0, rows * rank(), rows).to(tensor.device()));
+      }
+      reduced = local_reduce(op, parts);
+    });
     return reduced;
   }
 
   void do_broadcast(at::Tensor& tensor, int root, const CommunicationOptions& options) override {
-    CallData mine{tensor, ReduceOp::kSum, root, 0, {}};
-    meet("broadcast", mine, options.timeout(), /*exact=*/true);
-    at::NoGradGuard no_grad;
-    if (rank() != root) tensor.copy_(data_of(root).tensor);
-    rendezvous_->leave(rank(), options.timeout());
+    collective(kBroadcast, tensor, ReduceOp::kSum, root, options, [&] {
+      if (rank() != root) tensor.copy_(call_of(root).tensor);
+    });
   }
 
   void do_barrier(const CommunicationOptions& options) override {
-    rendezvous_->meet(rank(), {"barrier", nullptr}, options.timeout());
-    rendezvous_->leave(rank(), options.timeout());
+    group_->rendezvous->meet(rank(), {"barrier", nullptr, num_calls()}, options.timeout());
+    group_->rendezvous->leave(rank(), options.timeout());
   }
 
-  void do_abort(std::string_view reason) override { rendezvous_->abort(reason); }
+  void do_abort(std::string_view reason) override { group_->rendezvous->abort(reason); }
 
-  std::shared_ptr<Rendezvous> rendezvous_;
-  int64_t calls_ = 0;
-  CallData mine_;
+  std::shared_ptr<Group> group_;
+  // Kept between calls, which then need no memory.
   std::vector<const void*> inputs_;
   std::vector<void*> outputs_;
 };
 
 }  // namespace
 
-std::vector<std::unique_ptr<Communicator>> make_in_process_group(std::shared_ptr<Rendezvous> rendezvous) {
+std::vector<std::unique_ptr<Communicator>> make_in_process_group(
+    std::shared_ptr<Rendezvous> rendezvous) {
+  const auto shared = std::make_shared<Group>(std::move(rendezvous));
   std::vector<std::unique_ptr<Communicator>> group;
-  for (int rank = 0; rank < rendezvous->size(); ++rank) group.push_back(std::make_unique<InProcessCommunicator>(rank, rendezvous));
+  for (int rank = 0; rank < shared->rendezvous->size(); ++rank) {
+    group.push_back(std::make_unique<InProcessCommunicator>(rank, shared));
+  }
   return group;
 }
 

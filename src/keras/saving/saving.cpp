@@ -1,0 +1,161 @@
+// Model::save and load_model: the architecture, the compiled parts and the optimizer as JSON, the numbers as tensors of the file.
+
+#include "keras/json.h"
+#include "keras/training/training_state.h"
+#include "tutti/io/tensor_file.h"
+#include "tutti/keras/layers.h"
+
+namespace tutti::keras {
+namespace {
+
+constexpr int kFormatVersion = 1;
+
+template <class Part>
+Json described(const Part& part) {
+  return {{"class_name", part.class_name()}, {"config", Json::parse(part.config())}};
+}
+
+Json metric_specs(const std::vector<MetricSpec>& specs) {
+  Json list = Json::array();
+  for (const MetricSpec& spec : specs) {
+    if (spec.metric().defined()) {
+      list.push_back(described(spec.metric()));
+    } else {
+      list.push_back(spec.name());
+    }
+  }
+  return list;
+}
+
+std::vector<MetricSpec> metrics_from(const Json& list) {
+  std::vector<MetricSpec> specs;
+  for (const Json& item : list) {
+    if (item.is_string()) {
+      specs.emplace_back(item.get<std::string>());
+    } else {
+      specs.emplace_back(metrics::Metric::from_config(member<std::string>(item, "class_name", ""), member<Json>(item, "config", Json::object()).dump()));
+    }
+  }
+  return specs;
+}
+
+/// Weights are saved once, in the user's layout; ON_READ ones as their aggregate.
+void put_weights(const Model& model, io::TensorFile& file) {
+  for (const Variable& weight : model.weights()) file.tensors.emplace_back(cat("weights/", weight.name()), weight.read_value());
+}
+
+const Tensor& find_tensor(const io::TensorFile& file, const std::string& path, std::size_t index, const std::string& prefix) {
+  std::size_t at = 0;
+  for (const auto& [name, tensor] : file.tensors) {
+    if (name.rfind(prefix, 0) == 0 && at++ == index) return tensor;
+  }
+  throw DataLoss(cat("load [", path, "]: ", at, " tensors under ", prefix, ", expected more; the file is damaged"));
+}
+
+std::size_t count_tensors(const io::TensorFile& file, const std::string& prefix) {
+  std::size_t count = 0;
+  for (const auto& [name, tensor] : file.tensors) count += name.rfind(prefix, 0) == 0 ? 1 : 0;
+  return count;
+}
+
+void take_weights(Model& model, const io::TensorFile& file, const std::string& path) {
+  const std::size_t count = count_tensors(file, "weights/");
+  if (count != model.weights().size()) {
+    throw InvalidArgument(cat("load_weights [", path, "]: ", count, " weights for a model with ", model.weights().size(),
+                              ", expected the same architecture; nothing was changed"));
+  }
+  std::vector<Tensor> values;
+  for (std::size_t i = 0; i < count; ++i) values.push_back(find_tensor(file, path, i, "weights/"));
+  model.set_weights(values);
+}
+
+}  // namespace
+
+/// Reads and writes what of a model is private.
+struct ModelFile {
+  static Json compiled_part(const Model& model) {
+    const Model::Training& training = *model.training_;
+    return {{"optimizer", described(training.optimizer)},
+            {"iterations", training.optimizer.iterations()},
+            {"loss", described(training.loss)},
+            {"metrics", metric_specs(training.metric_specs)},
+            {"weighted_metrics", metric_specs(training.weighted_metric_specs)},
+            {"steps_per_execution", training.steps_per_execution}};
+  }
+  static void put_slots(const Model& model, io::TensorFile& file) {
+    const optimizers::Optimizer& optimizer = model.training_->optimizer;
+    for (const std::string& slot : optimizer.slot_names()) {
+      for (const Variable& variable : optimizer.slots(slot)) file.tensors.emplace_back(cat("slots/", slot, "/", variable.name()), variable.read_value());
+    }
+  }
+  static void restore_compiled(Model& model, const Json& json, const io::TensorFile& file, const std::string& path) {
+    CompileOptions options;
+    const Json optimizer = member<Json>(json, "optimizer", Json::object());
+    const Json loss = member<Json>(json, "loss", Json::object());
+    options.optimizer = optimizers::Optimizer::from_config(member<std::string>(optimizer, "class_name", ""),
+                                                           member<Json>(optimizer, "config", Json::object()).dump());
+    options.loss = losses::Loss::from_config(member<std::string>(loss, "class_name", ""), member<Json>(loss, "config", Json::object()).dump());
+    options.metrics = metrics_from(member<Json>(json, "metrics", Json::array()));
+    options.weighted_metrics = metrics_from(member<Json>(json, "weighted_metrics", Json::array()));
+    options.steps_per_execution = member<int64_t>(json, "steps_per_execution", 1);
+    model.compile(options);
+    optimizers::Optimizer& made = model.optimizer();
+    made.set_iterations(member<int64_t>(json, "iterations", 0));
+    if (count_tensors(file, "slots/") == 0) return;
+    made.build(model.trainable_variables());
+    for (const std::string& slot : made.slot_names()) {
+      std::size_t index = 0;
+      for (Variable variable : made.slots(slot)) {
+        const Tensor& value = find_tensor(file, path, index++, cat("slots/", slot, "/"));
+        variable.assign(value);
+      }
+    }
+  }
+};
+
+void Model::save_weights(const std::string& path) const {
+  io::TensorFile file{Json{{"format", kFormatVersion}, {"kind", "weights"}}.dump(), {}};
+  put_weights(*this, file);
+  io::write_tensor_file(path, file);
+}
+
+void Model::load_weights(const std::string& path) { take_weights(*this, io::read_tensor_file(path), path); }
+
+void Model::save(const std::string& path) const {
+  const auto* sequential = dynamic_cast<const Sequential*>(this);
+  if (sequential == nullptr) {
+    throw Unimplemented(cat("save [", name_, "]: a model of a class of your own has no description, expected a Sequential; use save_weights"));
+  }
+  Json layers = Json::array();
+  for (const layers::Layer& layer : this->layers()) layers.push_back({{"class_name", layer->class_name()}, {"config", Json::parse(layer->config())}});
+  Json json{{"format", kFormatVersion}, {"kind", "sequential"}, {"name", name_}, {"layers", layers}};
+  io::TensorFile file;
+  put_weights(*this, file);
+  json["input_shape"] = sequential->input_shape();
+  if (compiled()) {
+    json["compiled"] = ModelFile::compiled_part(*this);
+    ModelFile::put_slots(*this, file);
+  }
+  file.metadata = json.dump();
+  io::write_tensor_file(path, file);
+}
+
+std::unique_ptr<Model> load_model(const std::string& path) {
+  const io::TensorFile file = io::read_tensor_file(path);
+  const Json json = parse_object(cat("load_model [", path, "]"), file.metadata);
+  if (member<std::string>(json, "kind", "") != "sequential" || member<int>(json, "format", 0) != kFormatVersion) {
+    throw InvalidArgument(cat("load_model [", path, "]: a file of kind \"", member<std::string>(json, "kind", ""), "\" and format ",
+                              member<int>(json, "format", 0), ", expected a model of format ", kFormatVersion, "; weights are read by load_weights"));
+  }
+  std::vector<layers::Layer> layers;
+  for (const Json& layer : member<Json>(json, "layers", Json::array())) {
+    layers.push_back(layers::layer_from_config(member<std::string>(layer, "class_name", ""), member<Json>(layer, "config", Json::object()).dump()));
+  }
+  auto model = std::make_unique<Sequential>(std::move(layers), SequentialOptions{.name = member<std::string>(json, "name", "")});
+  model->build(member<layers::Shape>(json, "input_shape", {}));
+  take_weights(*model, file, path);
+  if (json.contains("compiled")) ModelFile::restore_compiled(*model, json["compiled"], file, path);
+  return model;
+}
+
+}  // namespace tutti::keras
