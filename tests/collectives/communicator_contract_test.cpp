@@ -1,0 +1,13 @@
+// Each backend enters the contract suite here, by one line.
+
+#include "contract/communicator_contract.h"
+
+#include "tutti/collectives/in_process.h"
+
+namespace tutti::collectives {
+
+INSTANTIATE_TEST_SUITE_P(InProcess, CommunicatorContract,
+                         ::testing::Values(GroupMaker{
+                             "in_process", [](int size) { return make_in_process_group(size); }}));
+
+}  // namespace tutti::collectives
