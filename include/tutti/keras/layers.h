@@ -126,8 +126,8 @@ struct BatchNormalizationOptions {
   bool synchronized = false;
   Shape input_shape = {};
 };
-/// Normalises the last axis. Moving statistics are those of the biased variance; outside replicas and in inference they are the mean
-/// over the replicas. An empty batch changes nothing.
+/// Normalises the last axis. Moving statistics are those of the biased variance; each replica keeps its own, outside replicas and in
+/// files they are the first one's. An empty batch changes nothing.
 class BatchNormalization : public Layer {
  public:
   explicit BatchNormalization(const BatchNormalizationOptions& options = {});

@@ -1,6 +1,6 @@
-// Statistics: of each replica's rows by default, of all replicas' rows when synchronized. Moving statistics are ON_READ variables with
-// aggregation MEAN: each replica keeps its own without communication, and inference takes their mean, so that every replica, and a
-// program with one, computes the same.
+// Statistics: of each replica's rows by default, of all replicas' rows when synchronized. Moving statistics are each replica's own, kept
+// without communication; outside replicas, and in files, they are the first replica's (what TensorFlow's numbers show, see
+// tests/golden/data/training.json). Synchronized ones are the same everywhere.
 
 #include "keras/layers/config.h"
 #include "tutti/distribute/replica_context.h"
@@ -44,7 +44,7 @@ class BatchNormalizationImpl : public LayerImpl {
   Tensor call(const Tensor& input, bool training) override {
     const Tensor scale = options_.scale ? gamma_.value() : Tensor();
     const Tensor shift = options_.center ? beta_.value() : Tensor();
-    if (!training || !trainable()) return normalized(input, mean_over_replicas(moving_mean_), mean_over_replicas(moving_variance_), scale, shift);
+    if (!training || !trainable()) return normalized(input, moving_mean_.value(), moving_variance_.value(), scale, shift);
     if (options_.synchronized && distribute::get_replica_context() != nullptr) return synchronized_call(input, scale, shift);
     if (input.numel() == 0) return normalized(input, moving_mean_.value(), moving_variance_.value(), scale, shift);
     const Tensor channels_first = with_channels_second(input);
@@ -60,7 +60,7 @@ class BatchNormalizationImpl : public LayerImpl {
  private:
   Variable add_moving(const char* weight_name, const Shape& shape, const Initializer& initializer) {
     return add_weight({.name = weight_name, .shape = shape, .initializer = initializer, .trainable = false,
-                       .synchronization = VariableSynchronization::kOnRead, .aggregation = VariableAggregation::kMean});
+                       .synchronization = VariableSynchronization::kOnRead, .aggregation = VariableAggregation::kOnlyFirstReplica});
   }
   static Tensor with_channels_second(const Tensor& input) {
     if (input.dim() == 2) return input;
@@ -70,15 +70,6 @@ class BatchNormalizationImpl : public LayerImpl {
   static Tensor like_input(const Tensor& output, const Tensor& input) {
     if (input.dim() == 4) return to_channels_last(output);
     return input.dim() == 2 ? output : output.view(input.sizes());
-  }
-  /// In a replica the mean over all of them: nobody writes them in inference.
-  static Tensor mean_over_replicas(const Variable& variable) {
-    at::NoGradGuard no_grad;
-    const std::vector<Tensor> components = variable.components();
-    if (components.size() == 1) return components[0];
-    Tensor sum = components[0].clone();
-    for (std::size_t i = 1; i < components.size(); ++i) sum.add_(components[i].to(sum.device()));
-    return sum.div_(static_cast<double>(components.size()));
   }
   Tensor normalized(const Tensor& input, const Tensor& mean, const Tensor& variance, const Tensor& scale, const Tensor& shift) const {
     Tensor factor = (variance + options_.epsilon).rsqrt();

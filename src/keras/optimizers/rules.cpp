@@ -57,6 +57,11 @@ class AdamRule : public Rule {
     Rule::begin_step(iteration);
     const auto t = static_cast<double>(iteration + 1);
     alpha_ = rate_ * std::sqrt(1 - std::pow(options_.beta_2, t)) / (1 - std::pow(options_.beta_1, t));
+    // Keras computes the correction in the variables' dtype: 1 - 0.999f^t differs from 1 - 0.999^t in the fifth digit.
+    const auto beta_1 = static_cast<float>(options_.beta_1);
+    const auto beta_2 = static_cast<float>(options_.beta_2);
+    const auto steps = static_cast<float>(t);
+    alpha_single_ = static_cast<float>(rate_) * std::sqrt(1 - std::pow(beta_2, steps)) / (1 - std::pow(beta_1, steps));
   }
   void update(float* w, const float* g, float* const* s, int64_t n, bool decay) const override { run(w, g, s, n, decay); }
   void update(double* w, const double* g, double* const* s, int64_t n, bool decay) const override { run(w, g, s, n, decay); }
@@ -65,13 +70,13 @@ class AdamRule : public Rule {
     slots[0].add_((g - slots[0]) * (1 - options_.beta_1));
     slots[1].add_((g.square() - slots[1]) * (1 - options_.beta_2));
     if (options_.amsgrad) slots[2].copy_(at::maximum(slots[2], slots[1]));
-    w.sub_(slots[0] * alpha_ / (slots[options_.amsgrad ? 2 : 1].sqrt() + options_.epsilon));
+    w.sub_(slots[0] * (w.scalar_type() == at::kDouble ? alpha_ : alpha_single_) / (slots[options_.amsgrad ? 2 : 1].sqrt() + options_.epsilon));
   }
 
  private:
   template <class T>
   void run(T* w, const T* g, T* const* s, int64_t n, bool decay) const {
-    const AdamScalars<T> scalars{static_cast<T>(alpha_), static_cast<T>(keep(decay)), static_cast<T>(1 - options_.beta_1),
+    const AdamScalars<T> scalars{alpha<T>(), static_cast<T>(keep(decay)), static_cast<T>(1 - options_.beta_1),
                                  static_cast<T>(1 - options_.beta_2), static_cast<T>(options_.epsilon)};
     if (options_.amsgrad) {
       run_amsgrad(w, g, s[0], s[1], s[2], n, scalars);
@@ -80,7 +85,12 @@ class AdamRule : public Rule {
     }
   }
   AdamOptions options_;
+  template <class T>
+  T alpha() const {
+    return std::is_same_v<T, float> ? static_cast<T>(alpha_single_) : static_cast<T>(alpha_);
+  }
   double alpha_ = 0;
+  float alpha_single_ = 0;
 };
 
 class RmspropRule : public Rule {

@@ -127,7 +127,9 @@ bool TrainLoop::run_execution(int64_t& step, int64_t end) {
     ++step;
   }
   if (step > first) {
-    for (const auto& callback : options_.callbacks) callback->on_train_batch_end(step - 1, batch_logs(callback));
+    // Keras names the step at which the execution was to end, also when the data ended before.
+    const int64_t index = first + model_.training_->steps_per_execution - 1;
+    for (const auto& callback : options_.callbacks) callback->on_train_batch_end(index, batch_logs(callback));
     draw(step);
   }
   return step == last;

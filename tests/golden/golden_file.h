@@ -1,0 +1,58 @@
+#pragma once
+// Golden files: what they hold, and how results are compared with them.
+
+#include <ATen/ATen.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace tutti::golden {
+
+using Json = nlohmann::json;
+
+/// One file; `case` inputs may refer to its shared tensors.
+class GoldenFile {
+ public:
+  /// Throws std::runtime_error with the reason when it cannot be read.
+  explicit GoldenFile(const std::string& path);
+  const std::string& name() const { return name_; }
+  const Json& cases() const { return json_.at("cases"); }
+  /// A tensor, or the tensor that a {"ref"} names.
+  at::Tensor tensor(const Json& json) const;
+  std::vector<at::Tensor> tensors(const Json& list) const;
+  /// {"ref": k} replaced by what it names.
+  const Json& resolve(const Json& json) const;
+
+ private:
+  std::string name_;
+  Json json_;
+};
+
+/// Collects what is wrong with one case.
+class Verdict {
+ public:
+  explicit Verdict(double relative) : relative_(relative) {}
+  /// |found - expected| <= 1e-6 + r |expected|; NaN equals NaN.
+  void close(const std::string& what, double found, const Json& expected);
+  void close(const std::string& what, const at::Tensor& found, const at::Tensor& expected);
+  void equal(const std::string& what, int64_t found, int64_t expected);
+  void fail(const std::string& what) { failures_.push_back(what); }
+  const std::vector<std::string>& failures() const { return failures_; }
+
+ private:
+  bool near(double found, double expected) const;
+  double relative_;
+  std::vector<std::string> failures_;
+};
+
+/// A case that this program cannot run: it says what it does not know.
+struct Unknown {
+  std::string reason;
+};
+
+// Each runs one case of its file, adds to the verdict, or throws Unknown.
+void run_training_case(const GoldenFile& file, const Json& entry, Verdict& verdict);
+void run_optimizer_case(const GoldenFile& file, const Json& entry, Verdict& verdict);
+
+}  // namespace tutti::golden

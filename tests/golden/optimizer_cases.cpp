@@ -1,0 +1,94 @@
+// optimizers.json: 20 updates with given gradients, alone and with the gradients shared out to two replicas.
+
+#include <set>
+
+#include "golden/golden_file.h"
+#include "tutti/tutti.h"
+
+namespace tutti::golden {
+namespace {
+
+const std::set<std::string> kClasses{"SGD", "Adam", "AdamW", "RMSprop", "Adagrad"};
+const std::set<std::string> kLater{"use_ema", "ema_momentum", "ema_overwrite_frequency", "loss_scale_factor", "gradient_accumulation_steps"};
+
+keras::optimizers::Optimizer optimizer_of(const Json& inputs) {
+  const std::string name = inputs.at("class");
+  if (kClasses.count(name) == 0) throw Unknown{cat("optimizer ", name)};
+  const Json args = inputs.value("args", Json::object());
+  for (const auto& [key, value] : args.items()) {
+    if (kLater.count(key) > 0 || value.is_object()) throw Unknown{cat("argument ", key)};
+  }
+  return keras::optimizers::Optimizer::from_config(name, args.dump());
+}
+
+void compare_defaults(const Json& expected, const keras::optimizers::Optimizer& optimizer, Verdict& verdict) {
+  const Json config = Json::parse(optimizer.config());
+  for (const auto& [key, value] : expected.items()) {
+    if (key == "name" || kLater.count(key) > 0) continue;
+    if (!config.contains(key)) {
+      verdict.fail(cat("config: no ", key));
+    } else if (value.is_number() && config[key].is_number()) {
+      verdict.close(cat("config ", key), config[key].get<double>(), value);
+    } else if (config[key] != value) {
+      verdict.fail(cat("config ", key, ": ", config[key].dump(), ", expected ", value.dump()));
+    }
+  }
+}
+
+void compare_state(const GoldenFile& file, const std::string& where, const Json& expected, keras::optimizers::Optimizer& optimizer, Verdict& verdict) {
+  for (const auto& [name, value] : expected.items()) {
+    if (name == "iteration") {
+      verdict.close(cat(where, name), at::scalar_tensor(optimizer.iterations(), at::kLong), file.tensor(value));
+    } else if (name == "learning_rate") {
+      verdict.close(cat(where, name), at::scalar_tensor(optimizer.learning_rate(), at::kFloat), file.tensor(value));
+    } else {  // w0_momentum: the slot "momentum" of variable 0
+      const auto underscore = name.find('_');
+      const auto index = static_cast<std::size_t>(std::stoi(name.substr(1, underscore - 1)));
+      verdict.close(cat(where, name), optimizer.slots(name.substr(underscore + 1)).at(index).read_value(), file.tensor(value));
+    }
+  }
+}
+
+void run_updates(const GoldenFile& file, const Json& entry, int replicas, Verdict& verdict) {
+  const Json& inputs = entry.at("inputs");
+  const std::string where = cat(replicas, replicas == 1 ? " replica " : " replicas ");
+  std::vector<std::string> devices;
+  for (int i = 0; i < replicas; ++i) devices.push_back(cat("cpu:", i));
+  distribute::MirroredStrategy strategy({.devices = devices});
+  auto scope = strategy.scope();
+  auto optimizer = optimizer_of(inputs);
+  std::vector<Variable> variables;
+  for (const at::Tensor& initial : file.tensors(inputs.at("initial"))) variables.emplace_back(initial, VariableOptions{.name = cat("w", variables.size())});
+  const Json& steps = file.resolve(inputs.at("gradients"));
+  const Json& after = entry.at("expected").at("after_step");
+  for (std::size_t step = 0; step < steps.size(); ++step) {
+    const auto gradients = file.tensors(steps[step]);
+    strategy.run([&] {
+      // A quarter and three quarters: the sum over the replicas is exactly the gradient.
+      const int id = distribute::get_replica_context()->replica_id_in_sync_group();
+      const double share = replicas == 1 ? 1 : id == 0 ? 0.25 : 0.75;
+      std::vector<at::Tensor> own;
+      for (const at::Tensor& gradient : gradients) own.push_back(gradient * share);
+      optimizer.apply_gradients(own, variables);
+    });
+    const std::string number = std::to_string(step + 1);
+    if (!after.contains(number)) continue;
+    const auto expected = file.tensors(after.at(number).at("variables"));
+    for (std::size_t i = 0; i < variables.size(); ++i) {
+      verdict.close(cat(where, "variable ", i, " after step ", number), variables[i].read_value(), expected[i]);
+    }
+    verdict.equal(cat(where, "iterations after step ", number), optimizer.iterations(), after.at(number).at("iterations").get<int64_t>());
+  }
+  compare_state(file, where, entry.at("expected").at("optimizer_variables"), optimizer, verdict);
+}
+
+}  // namespace
+
+void run_optimizer_case(const GoldenFile& file, const Json& entry, Verdict& verdict) {
+  const Json& expected = entry.at("expected");
+  if (expected.contains("config")) return compare_defaults(expected.at("config"), optimizer_of(entry.at("inputs")), verdict);
+  if (!expected.contains("after_step")) throw Unknown{"expectation"};
+  for (int replicas : {1, 2}) run_updates(file, entry, replicas, verdict);
+}
+
+}  // namespace tutti::golden
