@@ -1,0 +1,49 @@
+#pragma once
+// Expectations on tensors and on errors.
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "tutti/base/error.h"
+#include "tutti/base/text.h"
+#include "tutti/tensor/printing.h"
+
+namespace tutti::testing {
+
+/// |a - b| <= absolute + relative |b| everywhere, sizes equal; NaN equals NaN.
+inline ::testing::AssertionResult tensors_near(const at::Tensor& a, const at::Tensor& b,
+                                               double relative, double absolute) {
+  if (!a.defined() || !b.defined()) {
+    return a.defined() == b.defined() ? ::testing::AssertionSuccess()
+                                      : ::testing::AssertionFailure() << "one is undefined";
+  }
+  if (a.sizes() != b.sizes()) {
+    return ::testing::AssertionFailure()
+           << "shapes " << shape_text(a.sizes()) << " and " << shape_text(b.sizes());
+  }
+  const at::Tensor x = a.detach().to(at::kDouble);
+  const at::Tensor y = b.detach().to(at::kDouble);
+  if (at::allclose(x, y, relative, absolute, /*equal_nan=*/true))
+    return ::testing::AssertionSuccess();
+  return ::testing::AssertionFailure() << to_string(a) << "\nand\n" << to_string(b);
+}
+
+}  // namespace tutti::testing
+
+#define EXPECT_TENSOR_EQ(a, b) EXPECT_TRUE(::tutti::testing::tensors_near((a), (b), 0, 0))
+#define EXPECT_TENSOR_NEAR(a, b, tolerance) \
+  EXPECT_TRUE(::tutti::testing::tensors_near((a), (b), (tolerance), (tolerance)))
+
+/// `statement` throws `Class`, and its message contains `part`.
+#define EXPECT_ERROR(statement, Class, part)                             \
+  do {                                                                   \
+    try {                                                                \
+      statement;                                                         \
+      ADD_FAILURE() << #statement " threw nothing";                      \
+    } catch (const Class& error) {                                       \
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) \
+          << "the message is " << error.what();                          \
+    }                                                                    \
+  } while (false)
