@@ -5,10 +5,17 @@
 #include "tutti/io/tensor_file.h"
 
 #include <ATen/ATen.h>
+#include <sys/stat.h>
 #include <zlib.h>
 
 #include <array>
+#include <bit>
+#include <cerrno>
+#include <cstdio>
 #include <cstring>
+#include <memory>
+#include <optional>
+#include <string_view>
 
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
@@ -18,10 +25,11 @@
 namespace tutti::io {
 namespace {
 
+static_assert(std::endian::native == std::endian::little, "numbers are written as they lie in memory");
 constexpr char kMagic[8] = {'T', 'U', 'T', 'T', 'I', '\0', '\1', '\n'};
 constexpr std::size_t kHeader = 32;
 constexpr std::size_t kAlignment = 64;
-constexpr std::size_t kLimit = std::size_t{1} << 40;
+constexpr int kMaxRank = 64;  // LibTorch's
 // The number of a dtype in the file is its place here; places are never changed.
 constexpr std::array<at::ScalarType, 10> kDtypes{at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kByte,
                                                  at::kChar,  at::kShort,  at::kInt,  at::kLong,     at::kBool};
@@ -51,59 +59,131 @@ uint8_t dtype_number(const std::string& name, at::ScalarType dtype) {
   throw Unimplemented(cat("write tensor [", name, "]: dtype ", dtype_name(dtype), ", expected a real number type or bool; convert first"));
 }
 
-/// Reads values out of a buffer; DataLoss when it ends early.
-class Reader {
- public:
-  Reader(const std::string& path, const uint8_t* data, std::size_t size) : path_(path), data_(data), size_(size) {}
-  template <class T>
-  T get() {
-    T value;
-    std::memcpy(&value, take(sizeof(T)), sizeof(T));
-    return value;
-  }
-  const uint8_t* take(std::size_t count) {
-    if (count > size_ - at_) throw DataLoss(cat("read [", path_, "]: the table ends early, expected more; the file is damaged"));
-    at_ += count;
-    return data_ + at_ - count;
-  }
-  bool done() const { return at_ == size_; }
-
- private:
-  const std::string& path_;
-  const uint8_t* data_;
-  std::size_t size_;
-  std::size_t at_ = 0;
-};
-
 [[noreturn]] void damaged(const std::string& path, const std::string& what) {
   throw DataLoss(cat("read [", path, "]: ", what, "; the file is damaged, restore it from a copy"));
 }
 
-std::pair<std::string, Tensor> read_entry(const std::string& path, Reader& table, const std::vector<uint8_t>& bytes) {
-  const auto name_size = table.get<uint32_t>();
-  const auto* name_data = table.take(name_size);
-  std::string name(reinterpret_cast<const char*>(name_data), name_size);
+/// The file from front to end. Its size is known before anything is read, and nothing is taken from beyond it.
+class FileReader {
+ public:
+  explicit FileReader(const std::string& path) : path_(path), file_(std::fopen(path.c_str(), "rb")) {
+    struct stat status = {};
+    if (!file_ || fstat(fileno(file_.get()), &status) != 0) {
+      throw NotFound(cat("read [", path, "]: ", std::strerror(errno), ", expected a readable file"));
+    }
+    if (!S_ISREG(status.st_mode)) throw InvalidArgument(cat("read [", path, "]: not a plain file, expected one that save() wrote"));
+    size_ = static_cast<uint64_t>(status.st_size);
+  }
+  uint64_t size() const { return size_; }
+  uint64_t at() const { return at_; }
+  uint64_t left() const { return size_ - at_; }
+  void read(void* into, uint64_t count) {
+    if (count > left()) damaged(path_, cat("it ends at byte ", size_, ", expected ", count, " bytes from ", at_));
+    if (count > 0 && std::fread(into, 1, count, file_.get()) != count) damaged(path_, cat("it cannot be read beyond byte ", at_));
+    at_ += count;
+  }
+  std::string read_text(uint64_t count) {
+    if (count > left()) damaged(path_, cat("it ends at byte ", size_, ", expected ", count, " bytes from ", at_));
+    std::string text(count, '\0');
+    read(text.data(), count);
+    return text;
+  }
+
+ private:
+  struct Close {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+  const std::string& path_;
+  std::unique_ptr<std::FILE, Close> file_;
+  uint64_t size_ = 0;
+  uint64_t at_ = 0;
+};
+
+/// Takes values off the front of a text.
+class TextReader {
+ public:
+  TextReader(const std::string& path, std::string_view text) : path_(path), text_(text) {}
+  template <class T>
+  T get() {
+    T value;
+    std::memcpy(&value, take(sizeof(T)).data(), sizeof(T));
+    return value;
+  }
+  std::string_view take(std::size_t count) {
+    if (count > text_.size()) damaged(path_, "its table ends early");
+    const std::string_view taken = text_.substr(0, count);
+    text_.remove_prefix(count);
+    return taken;
+  }
+  bool done() const { return text_.empty(); }
+
+ private:
+  const std::string& path_;
+  std::string_view text_;
+};
+
+struct Entry {
+  std::string name;
+  at::ScalarType dtype = at::kFloat;
+  std::vector<int64_t> sizes;
+  uint64_t offset = 0;
+  uint64_t bytes = 0;
+  uint32_t crc = 0;
+};
+
+/// Bytes of a tensor of these sizes; nothing when a size is negative or the product of the others does not fit.
+std::optional<uint64_t> bytes_of(const std::vector<int64_t>& sizes, at::ScalarType dtype) {
+  auto product = static_cast<int64_t>(c10::elementSize(dtype));
+  bool empty = false;
+  for (int64_t size : sizes) {
+    if (size < 0 || __builtin_mul_overflow(product, std::max<int64_t>(size, 1), &product)) return std::nullopt;
+    empty = empty || size == 0;
+  }
+  return empty ? 0 : static_cast<uint64_t>(product);
+}
+
+Entry read_entry(const std::string& path, TextReader& table) {
+  Entry entry;
+  entry.name = table.take(table.get<uint32_t>());
   const auto dtype = table.get<uint8_t>();
   const auto rank = table.get<uint8_t>();
-  std::vector<int64_t> sizes;
-  int64_t numel = 1;
-  bool fits = dtype < kDtypes.size();
-  for (int i = 0; i < rank; ++i) {
-    sizes.push_back(table.get<int64_t>());
-    fits = fits && sizes.back() >= 0 && !__builtin_mul_overflow(numel, sizes.back(), &numel);
+  if (dtype >= kDtypes.size() || rank > kMaxRank) damaged(path, cat("the tensor \"", entry.name, "\" has dtype ", int{dtype}, " and rank ", int{rank}));
+  entry.dtype = kDtypes[dtype];
+  for (int i = 0; i < rank; ++i) entry.sizes.push_back(table.get<int64_t>());
+  entry.offset = table.get<uint64_t>();
+  entry.bytes = table.get<uint64_t>();
+  entry.crc = table.get<uint32_t>();
+  if (bytes_of(entry.sizes, entry.dtype) != entry.bytes) {
+    damaged(path, cat("the tensor \"", entry.name, "\" of shape ", shape_text(entry.sizes), " has ", entry.bytes, " bytes"));
   }
-  const auto offset = table.get<uint64_t>();
-  const auto size = table.get<uint64_t>();
-  const auto crc = table.get<uint32_t>();
-  int64_t expected = 0;
-  fits = fits && !__builtin_mul_overflow(numel, static_cast<int64_t>(c10::elementSize(kDtypes[dtype])), &expected);
-  if (!fits || static_cast<uint64_t>(expected) != size || offset > bytes.size() || size > bytes.size() - offset) {
-    damaged(path, cat("the tensor \"", name, "\" lies outside the file of ", bytes.size(), " bytes"));
+  return entry;
+}
+
+/// The table, after its claims were held against the size of the file: tensors follow one another without holes up to its end.
+std::vector<Entry> read_table(const std::string& path, std::string_view text, const FileReader& file) {
+  TextReader table(path, text);
+  std::vector<Entry> entries;
+  uint64_t end = file.at();
+  while (!table.done()) {
+    entries.push_back(read_entry(path, table));
+    const Entry& entry = entries.back();
+    if (entry.offset != aligned(end) || entry.offset > file.size() || entry.bytes > file.size() - entry.offset) {
+      damaged(path, cat("the tensor \"", entry.name, "\" is said to be at byte ", entry.offset, " of ", file.size()));
+    }
+    end = entry.offset + entry.bytes;
   }
-  if (checksum(bytes.data() + offset, size) != crc) damaged(path, cat("the checksum of the tensor \"", name, "\" is wrong"));
-  Tensor tensor = at::empty(sizes, kDtypes[dtype]);
-  if (size > 0) std::memcpy(tensor.data_ptr(), bytes.data() + offset, size);
-  return {std::move(name), std::move(tensor)};
+  if (end != file.size()) damaged(path, cat("it has ", file.size(), " bytes, expected ", end));
+  return entries;
+}
+
+Tensor read_tensor(const std::string& path, const Entry& entry, FileReader& file) {
+  const std::string padding = file.read_text(entry.offset - file.at());
+  if (padding.find_first_not_of('\0') != std::string::npos) damaged(path, cat("there is something before the tensor \"", entry.name, "\""));
+  // A bool of another byte than 0 or 1 would be undefined behaviour: it is read as a number first.
+  Tensor tensor = at::empty(entry.sizes, entry.dtype == at::kBool ? at::kByte : entry.dtype);
+  file.read(tensor.data_ptr(), entry.bytes);
+  if (checksum(tensor.const_data_ptr(), entry.bytes) != entry.crc) damaged(path, cat("the checksum of the tensor \"", entry.name, "\" is wrong"));
+  return entry.dtype == at::kBool ? tensor.ne(0) : tensor;
 }
 
 }  // namespace
@@ -112,6 +192,7 @@ void write_tensor_file(const std::string& path, const TensorFile& file) {
   std::vector<Tensor> contiguous;
   std::size_t table_size = 0;
   for (const auto& [name, tensor] : file.tensors) {
+    if (!tensor.defined()) throw InvalidArgument(cat("write tensor [", name, "]: an undefined tensor, expected one with values"));
     contiguous.push_back(tensor.detach().cpu().contiguous());
     table_size += 4 + name.size() + 2 + static_cast<std::size_t>(tensor.dim()) * 8 + 20;
   }
@@ -148,26 +229,28 @@ void write_tensor_file(const std::string& path, const TensorFile& file) {
 }
 
 TensorFile read_tensor_file(const std::string& path) {
-  const std::vector<uint8_t> bytes = read_file(path, kLimit);
-  if (bytes.size() < kHeader) damaged(path, cat(bytes.size(), " bytes, expected a header of ", kHeader));
-  if (std::memcmp(bytes.data(), kMagic, sizeof(kMagic)) != 0) {
-    const bool version = std::memcmp(bytes.data(), kMagic, 6) == 0;
+  FileReader file(path);
+  if (file.size() < kHeader) damaged(path, cat("it has ", file.size(), " bytes, expected a header of ", kHeader));
+  const std::string front = file.read_text(kHeader);
+  if (std::memcmp(front.data(), kMagic, sizeof(kMagic)) != 0) {
+    const bool version = std::memcmp(front.data(), kMagic, 6) == 0;
     throw InvalidArgument(cat("read [", path, "]: ", version ? "another version of the format" : "no Tutti file",
                               ", expected one that save() of this version wrote"));
   }
-  Reader header(path, bytes.data() + sizeof(kMagic), kHeader - sizeof(kMagic));
+  TextReader header(path, std::string_view(front).substr(sizeof(kMagic)));
   const auto metadata_size = header.get<uint64_t>();
   const auto table_size = header.get<uint64_t>();
   const auto described_crc = header.get<uint32_t>();
-  if (checksum(bytes.data(), kHeader - 4) != header.get<uint32_t>()) damaged(path, "the checksum of the header is wrong");
-  const std::size_t rest = bytes.size() - kHeader;
-  if (metadata_size > rest || table_size > rest - metadata_size) damaged(path, "it is shorter than its header says");
-  if (checksum(bytes.data() + kHeader, metadata_size + table_size) != described_crc) damaged(path, "the checksum of the description is wrong");
-  TensorFile file;
-  file.metadata.assign(reinterpret_cast<const char*>(bytes.data()) + kHeader, metadata_size);
-  Reader table(path, bytes.data() + kHeader + metadata_size, table_size);
-  while (!table.done()) file.tensors.push_back(read_entry(path, table, bytes));
-  return file;
+  if (checksum(front.data(), kHeader - 4) != header.get<uint32_t>()) damaged(path, "the checksum of the header is wrong");
+  if (metadata_size > file.left() || table_size > file.left() - metadata_size) damaged(path, "it is shorter than its header says");
+  const std::string described = file.read_text(metadata_size + table_size);
+  if (checksum(described.data(), described.size()) != described_crc) damaged(path, "the checksum of the description is wrong");
+  TensorFile result;
+  result.metadata = described.substr(0, metadata_size);
+  for (const Entry& entry : read_table(path, std::string_view(described).substr(metadata_size), file)) {
+    result.tensors.emplace_back(entry.name, read_tensor(path, entry, file));
+  }
+  return result;
 }
 
 }  // namespace tutti::io

@@ -60,7 +60,7 @@ class LayerImpl {
   /// All weights in the order in which they were made. Throws FailedPrecondition before the layer is built, if it has weights.
   const std::vector<Variable>& weights() const;
   std::vector<Variable> trainable_weights() const;
-  /// Penalties of this layer's regularised weights, one scalar each, with gradient.
+  /// Penalties of this layer's regularised weights, one scalar each, with gradient; none when it is not trainable.
   std::vector<Tensor> losses() const;
 
  protected:

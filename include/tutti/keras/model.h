@@ -124,7 +124,7 @@ class Sequential : public Model {
   explicit Sequential(std::vector<layers::Layer> layers, const SequentialOptions& options = {});
   ~Sequential() override;
 
-  /// Before the first batch only.
+  /// A layer of a name that is there already, or one that does not fit, is InvalidArgument, and the model is as it was.
   void add(const layers::Layer& layer);
   Tensor call(const Tensor& x, bool training) override;
   void build(const layers::Shape& input_shape) override;
@@ -134,13 +134,19 @@ class Sequential : public Model {
   const layers::Shape& input_shape() const { return input_shape_; }
 
  private:
-  void build_layers(const layers::Shape& input_shape);
+  void append(const layers::Layer& layer);
+  void build_if_known();
   std::vector<layers::Layer> layers_;
   layers::Shape input_shape_;
   bool built_ = false;
 };
 
-/// The model that Model::save wrote, built, compiled if it was. InvalidArgument or DataLoss says what is wrong with the file.
-std::unique_ptr<Model> load_model(const std::string& path);
+struct LoadModelOptions {
+  /// False: architecture and weights only, for a model whose loss or metrics are the user's own.
+  bool compile = true;
+};
+/// The model that Model::save wrote, under the current strategy, built, compiled if it was: fit goes on as if there had been no
+/// interruption. NotFound, InvalidArgument or DataLoss says what is wrong with the file.
+std::unique_ptr<Model> load_model(const std::string& path, const LoadModelOptions& options = {});
 
 }  // namespace tutti::keras

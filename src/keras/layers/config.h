@@ -41,8 +41,19 @@ inline void check_image(const LayerImpl& layer, const Shape& input) {
                             ", expected (batch, height, width, channels) with known channels; add a channel axis with unsqueeze(-1)"));
 }
 
-/// Images between the user's order and LibTorch's: the same memory, which is then channels_last.
-inline Tensor to_channels_first(const Tensor& images) { return images.permute({0, 3, 1, 2}); }
+/// How images and kernels lie in memory between layers. The numbers are the same, the speed is not; this is the only place to change it.
+enum class ImageMemory { kChannelsLast, kChannelsFirst };
+inline constexpr ImageMemory kImageMemory = ImageMemory::kChannelsLast;
+/// In which order an HWIO kernel is stored, so that LibTorch sees OIHW in the memory format of the images.
+inline std::vector<int64_t> kernel_storage_order() {
+  return kImageMemory == ImageMemory::kChannelsLast ? std::vector<int64_t>{3, 0, 1, 2} : std::vector<int64_t>{3, 2, 0, 1};
+}
+/// Images from the user's order to LibTorch's. With kChannelsFirst the first layer copies, the others find their input as they want it.
+inline Tensor to_channels_first(const Tensor& images) {
+  const Tensor view = images.permute({0, 3, 1, 2});
+  return kImageMemory == ImageMemory::kChannelsLast ? view : view.contiguous();
+}
+/// And back: the same memory.
 inline Tensor to_channels_last(const Tensor& images) { return images.permute({0, 2, 3, 1}); }
 
 /// Padding of one axis for "same": what is added in front and at the end, the extra one at the end.

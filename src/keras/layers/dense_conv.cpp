@@ -108,12 +108,11 @@ class Conv2DImpl : public LayerImpl {
  protected:
   bool has_weights() const override { return true; }
   void build(const Shape& input) override {
-    // The user sees HWIO. Stored with the filters outermost and the channels innermost, it is LibTorch's OIHW in channels_last.
     kernel_ = add_weight({.name = "kernel",
                           .shape = {kernel_size_.height, kernel_size_.width, input[3] / options_.groups, filters_},
                           .initializer = options_.kernel_initializer,
                           .regularizer = options_.kernel_regularizer,
-                          .storage_order = {3, 0, 1, 2}});
+                          .storage_order = kernel_storage_order()});
     if (options_.use_bias) {
       bias_ = add_weight({.name = "bias", .shape = {filters_}, .initializer = options_.bias_initializer, .regularizer = options_.bias_regularizer});
     }

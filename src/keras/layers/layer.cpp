@@ -57,6 +57,7 @@ LayerImpl::LayerImpl(const std::string& class_name, const std::string& name, Sha
     : name_(name.empty() ? automatic_name(class_name) : name), input_shape_(std::move(input_shape)) {}
 
 Tensor LayerImpl::operator()(const Tensor& input, bool training) {
+  if (!input.defined()) throw InvalidArgument(cat(class_name(), " [", name_, "]: an undefined input, expected a batch"));
   if (!built_) {
     Shape shape = input.sizes().vec();
     if (!shape.empty()) shape[0] = -1;
@@ -101,6 +102,7 @@ std::vector<Variable> LayerImpl::trainable_weights() const {
 
 std::vector<Tensor> LayerImpl::losses() const {
   std::vector<Tensor> losses;
+  if (!trainable_) return losses;  // as Keras: what is not trained has no penalty
   for (const auto& [weight, penalty] : penalties_) losses.push_back(penalty(weight.value()));
   return losses;
 }

@@ -188,6 +188,10 @@ class DropoutImpl : public LayerImpl {
     if (!training || rate_ == 0) return input;
     distribute::ReplicaContext* replica = distribute::get_replica_context();
     const auto local = static_cast<std::size_t>(replica != nullptr ? replica->local_replica_id() : 0);
+    if (seed_ && local >= own_.size()) {
+      throw FailedPrecondition(cat("Dropout [", name(), "]: replica ", local, " of a layer that was built for ", own_.size(),
+                                   " of them, expected the strategy under which it was built"));
+    }
     at::Generator& generator = seed_ ? own_[local] : distribute::get_strategy().generator(static_cast<int>(local));
     return input * at::empty_like(input).bernoulli_(1 - rate_, generator).div_(1 - rate_);
   }
@@ -274,7 +278,10 @@ Layer layer_from_config(const std::string& class_name, const std::string& config
   if (class_name == "GlobalAveragePooling2D") layer = GlobalAveragePooling2D(options);
   if (class_name == "Flatten") layer = Flatten(options);
   if (class_name == "Reshape") layer = Reshape(member<Shape>(json, "target_shape", {}), options);
-  if (class_name == "Dropout") layer = Dropout(member<double>(json, "rate", 0), {std::nullopt, name, shape});
+  if (class_name == "Dropout") {
+    const auto seed = json.contains("seed") ? std::optional(member<int64_t>(json, "seed", 0)) : std::nullopt;
+    layer = Dropout(member<double>(json, "rate", 0), {seed, name, shape});
+  }
   if (class_name == "Activation") layer = ActivationLayer(member<std::string>(json, "activation", "linear"), options);
   if (class_name == "Rescaling") layer = Rescaling(member<double>(json, "scale", 1), {member<double>(json, "offset", 0), name, shape});
   if (layer.impl() == nullptr) {

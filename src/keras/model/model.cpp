@@ -110,7 +110,7 @@ namespace {
 
 std::string with_commas(int64_t number) {
   std::string digits = std::to_string(number);
-  for (int64_t at = static_cast<int64_t>(digits.size()) - 3; at > 0; at -= 3) digits.insert(static_cast<std::size_t>(at), ",");
+  for (int64_t at = static_cast<int64_t>(digits.size()) - 3; at > 0; at -= 3) digits.insert(static_cast<std::size_t>(at), 1, ',');
   return digits;
 }
 
@@ -139,11 +139,15 @@ std::string rule(const char* left, const char* middle, const char* right, const 
   return line + "\n";
 }
 
-/// Cut at blanks so that no line is longer than `width`.
+/// Cut at blanks, and where a word is too long inside it, so that no line is longer than `width`.
 std::vector<std::string> wrapped(const std::string& text, std::size_t width) {
   std::vector<std::string> lines{""};
-  for (const std::string& word : split(text, ' ')) {
+  for (std::string word : split(text, ' ')) {
     if (!lines.back().empty() && lines.back().size() + 1 + word.size() > width) lines.emplace_back();
+    for (; word.size() > width; word.erase(0, width)) {
+      lines.back() = word.substr(0, width);
+      lines.emplace_back();
+    }
     lines.back() += (lines.back().empty() ? "" : " ") + word;
   }
   return lines;
@@ -178,8 +182,9 @@ void Model::summary(std::ostream& out) const {
     int64_t params = 0;
     for (const Variable& weight : layer->weights()) params += weight.numel();
     const auto names = wrapped(cat(layer->name(), " (", layer->class_name(), ")"), 31);
-    for (std::size_t i = 0; i < names.size(); ++i) {
-      text += cat("│ ", padded(names[i], 31), " │ ", padded(i == 0 ? shape_text(shape) : "", 22), " │ ",
+    const auto shapes = wrapped(shape.empty() ? "?" : shape_text(shape), 22);
+    for (std::size_t i = 0; i < std::max(names.size(), shapes.size()); ++i) {
+      text += cat("│ ", padded(i < names.size() ? names[i] : "", 31), " │ ", padded(i < shapes.size() ? shapes[i] : "", 22), " │ ",
                   padded(i == 0 ? with_commas(params) : "", 13, true), " │\n");
     }
   }
@@ -202,46 +207,78 @@ void Model::summary(std::ostream& out) const {
 
 // ---- Sequential ----------------------------------------------------------------------------------------------------------------
 
-Sequential::Sequential(std::vector<layers::Layer> layers, const SequentialOptions& options) : Model(options.name), layers_(std::move(layers)) {
-  for (const layers::Layer& layer : layers_) {
-    if (layer.impl() == nullptr) throw InvalidArgument(cat("Sequential [", name(), "]: an empty layer handle, expected a layer"));
+namespace {
+
+/// Weights belong to the model's strategy, wherever the model is built from.
+void in_strategy_of(const Model& model, FunctionRef<void()> make_weights) {
+  distribute::Strategy& current = distribute::get_strategy();
+  if (&current == &model.strategy()) return make_weights();
+  if (!current.is_default()) {
+    throw FailedPrecondition(cat("build [", model.name(), "]: called under ", current.name(), ", expected under ", model.strategy().name(),
+                                 ", to which the model belongs; make the model inside the scope in which it is used"));
   }
-  if (layers_.empty() || layers_[0]->input_shape().empty()) return;
+  auto scope = model.strategy().scope();
+  make_weights();
+}
+
+layers::Shape output_shape(const std::vector<layers::Layer>& layers, layers::Shape shape) {
+  for (const layers::Layer& layer : layers) shape = layer->compute_output_shape(shape);
+  return shape;
+}
+
+}  // namespace
+
+Sequential::Sequential(std::vector<layers::Layer> layers, const SequentialOptions& options) : Model(options.name) {
+  for (const layers::Layer& layer : layers) append(layer);
+  build_if_known();
+}
+
+Sequential::~Sequential() = default;
+
+void Sequential::append(const layers::Layer& layer) {
+  if (layer.impl() == nullptr) throw InvalidArgument(cat("Sequential [", name(), "]: an empty layer handle, expected a layer"));
+  for (const layers::Layer& earlier : layers_) {
+    if (earlier->name() == layer->name()) {
+      throw InvalidArgument(cat("Sequential [", name(), "]: a second layer of the name \"", layer->name(), "\", expected each name once; give it "
+                                "another .name"));
+    }
+  }
+  layers_.push_back(layer);
+}
+
+void Sequential::build_if_known() {
+  if (built_ || layers_.empty() || layers_[0]->input_shape().empty()) return;
   layers::Shape shape = layers_[0]->input_shape();
   shape.insert(shape.begin(), -1);
   build(shape);
 }
 
-Sequential::~Sequential() = default;
-
 void Sequential::add(const layers::Layer& layer) {
-  if (built_ && !layers_.empty()) {
-    layers::Shape shape = input_shape_;
-    for (const layers::Layer& earlier : layers_) shape = earlier->compute_output_shape(shape);
-    layer->build_for(shape);
-  }
-  layers_.push_back(layer);
-  if (!built_ && !layers_[0]->input_shape().empty()) {
-    layers::Shape shape = layers_[0]->input_shape();
-    shape.insert(shape.begin(), -1);
-    build(shape);
+  const layers::Shape shape = built_ ? output_shape(layers_, input_shape_) : layers::Shape{};
+  append(layer);
+  try {
+    if (built_) {
+      in_strategy_of(*this, [&] { layer->build_for(shape); });
+    } else {
+      build_if_known();
+    }
+  } catch (...) {
+    layers_.pop_back();
+    throw;
   }
 }
 
 void Sequential::build(const layers::Shape& input_shape) {
   if (built_) return;
   if (layers_.empty()) throw FailedPrecondition(cat("build [", name(), "]: a model without layers, expected at least one; call add()"));
-  if (distribute::has_strategy() || strategy().is_default()) return build_layers(input_shape);
-  auto scope = strategy().scope();
-  build_layers(input_shape);
-}
-
-void Sequential::build_layers(const layers::Shape& input_shape) {
-  layers::Shape shape = input_shape;
-  for (const layers::Layer& layer : layers_) {
-    layer->build_for(shape);
-    shape = layer->compute_output_shape(shape);
-  }
+  output_shape(layers_, input_shape);  // says what does not fit before any weight is made
+  in_strategy_of(*this, [&] {
+    layers::Shape shape = input_shape;
+    for (const layers::Layer& layer : layers_) {
+      layer->build_for(shape);
+      shape = layer->compute_output_shape(shape);
+    }
+  });
   input_shape_ = input_shape;
   built_ = true;
 }

@@ -126,21 +126,21 @@ void Model::save(const std::string& path) const {
   if (sequential == nullptr) {
     throw Unimplemented(cat("save [", name_, "]: a model of a class of your own has no description, expected a Sequential; use save_weights"));
   }
+  io::TensorFile file;
+  put_weights(*this, file);
   Json layers = Json::array();
   for (const layers::Layer& layer : this->layers()) layers.push_back({{"class_name", layer->class_name()}, {"config", Json::parse(layer->config())}});
   Json json{{"format", kFormatVersion}, {"kind", "sequential"}, {"name", name_}, {"layers", layers}};
-  io::TensorFile file;
-  put_weights(*this, file);
   json["input_shape"] = sequential->input_shape();
   if (compiled()) {
     json["compiled"] = ModelFile::compiled_part(*this);
     ModelFile::put_slots(*this, file);
   }
-  file.metadata = json.dump();
+  file.metadata = json.dump(-1, ' ', false, Json::error_handler_t::replace);  // a name need not be UTF-8
   io::write_tensor_file(path, file);
 }
 
-std::unique_ptr<Model> load_model(const std::string& path) {
+std::unique_ptr<Model> load_model(const std::string& path, const LoadModelOptions& options) {
   const io::TensorFile file = io::read_tensor_file(path);
   const Json json = parse_object(cat("load_model [", path, "]"), file.metadata);
   if (member<std::string>(json, "kind", "") != "sequential" || member<int>(json, "format", 0) != kFormatVersion) {
@@ -154,7 +154,7 @@ std::unique_ptr<Model> load_model(const std::string& path) {
   auto model = std::make_unique<Sequential>(std::move(layers), SequentialOptions{.name = member<std::string>(json, "name", "")});
   model->build(member<layers::Shape>(json, "input_shape", {}));
   take_weights(*model, file, path);
-  if (json.contains("compiled")) ModelFile::restore_compiled(*model, json["compiled"], file, path);
+  if (options.compile && json.contains("compiled")) ModelFile::restore_compiled(*model, json["compiled"], file, path);
   return model;
 }
 
