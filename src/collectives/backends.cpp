@@ -34,8 +34,8 @@ const Backend& find_backend(std::string_view name) {
   for (const Backend& backend : kBackends) {
     if (backend.name != name) continue;
     if (backend.make_local_group != nullptr) return backend;
-    throw Unimplemented(cat("backend \"", name, "\" is not in this build; present: ", names(true), "; ",
-                            backend.missing));
+    throw Unimplemented(cat("backend \"", name, "\" is not in this build; present: ", names(true),
+                            "; ", backend.missing));
   }
   throw InvalidArgument(cat("backend \"", name, "\" is not known, expected one of ", names(false)));
 }

@@ -42,13 +42,15 @@ std::chrono::milliseconds CommunicationOptions::timeout() const {
   return std::chrono::milliseconds(static_cast<int64_t>(milliseconds));
 }
 
-Communicator::Communicator(std::string backend, int rank, int size) : backend_(std::move(backend)), rank_(rank), size_(size) {}
+Communicator::Communicator(std::string backend, int rank, int size)
+    : backend_(std::move(backend)), rank_(rank), size_(size) {}
 
 std::string Communicator::where() const { return cat(backend_, " rank ", rank_, "/", size_); }
 
 namespace {
 
-/// "all_reduce [gloo rank 2/4, call 17]: ". Built only for a message: it costs more than a small collective.
+/// "all_reduce [gloo rank 2/4, call 17]: ". Built only for a message: it costs more than a small
+/// collective.
 std::string head(const char* operation, const Communicator& group) {
   return cat(operation, " [", group.where(), ", call ", group.num_calls() + 1, "]: ");
 }
@@ -62,24 +64,28 @@ void check_tensor(const char* operation, const Communicator& group, const at::Te
                           "a sparse tensor, expected a dense one; call to_dense() first");
   }
   if (!tensor.is_contiguous()) {
-    throw InvalidArgument(cat(head(operation, group), "strides ", shape_text(tensor.strides()), " for sizes ",
-                              shape_text(tensor.sizes()),
+    throw InvalidArgument(cat(head(operation, group), "strides ", shape_text(tensor.strides()),
+                              " for sizes ", shape_text(tensor.sizes()),
                               ", expected contiguous; call contiguous() first"));
   }
 }
 
-void check_reduction(const char* operation, const Communicator& group, const at::Tensor& tensor, ReduceOp op) {
+void check_reduction(const char* operation, const Communicator& group, const at::Tensor& tensor,
+                     ReduceOp op) {
   const at::ScalarType dtype = tensor.scalar_type();
   if (op == ReduceOp::kSum || at::isFloatingType(dtype) || at::isComplexType(dtype)) return;
   throw InvalidArgument(cat(head(operation, group), "MEAN of ", dtype_name(dtype),
                             ", expected a floating dtype; convert first, or use SUM"));
 }
 
-void check_options(const CommunicationOptions& options) { CommunicationOptions().merged_with(options); }
+void check_options(const CommunicationOptions& options) {
+  CommunicationOptions().merged_with(options);
+}
 
 }  // namespace
 
-void Communicator::all_reduce(at::Tensor& tensor, ReduceOp op, const CommunicationOptions& options) {
+void Communicator::all_reduce(at::Tensor& tensor, ReduceOp op,
+                              const CommunicationOptions& options) {
   check_tensor("all_reduce", *this, tensor);
   check_reduction("all_reduce", *this, tensor, op);
   check_options(options);
@@ -99,14 +105,16 @@ std::unique_ptr<Work> Communicator::start_all_reduce(at::Tensor& tensor, ReduceO
 at::Tensor Communicator::all_gather(const at::Tensor& tensor, const CommunicationOptions& options) {
   check_tensor("all_gather", *this, tensor);
   if (tensor.dim() == 0) {
-    throw InvalidArgument(head("all_gather", *this) + "a scalar, expected rank 1 or more; use unsqueeze(0)");
+    throw InvalidArgument(head("all_gather", *this) +
+                          "a scalar, expected rank 1 or more; use unsqueeze(0)");
   }
   check_options(options);
   ++num_calls_;
   return do_all_gather(tensor, options);
 }
 
-at::Tensor Communicator::reduce_scatter(const at::Tensor& tensor, ReduceOp op, const CommunicationOptions& options) {
+at::Tensor Communicator::reduce_scatter(const at::Tensor& tensor, ReduceOp op,
+                                        const CommunicationOptions& options) {
   check_tensor("reduce_scatter", *this, tensor);
   check_reduction("reduce_scatter", *this, tensor, op);
   if (tensor.dim() == 0 || tensor.size(0) % size_ != 0) {
@@ -121,7 +129,8 @@ at::Tensor Communicator::reduce_scatter(const at::Tensor& tensor, ReduceOp op, c
 void Communicator::broadcast(at::Tensor& tensor, int root, const CommunicationOptions& options) {
   check_tensor("broadcast", *this, tensor);
   if (root < 0 || root >= size_) {
-    throw InvalidArgument(cat(head("broadcast", *this), "root ", root, ", expected from 0 to ", size_ - 1));
+    throw InvalidArgument(
+        cat(head("broadcast", *this), "root ", root, ", expected from 0 to ", size_ - 1));
   }
   check_options(options);
   ++num_calls_;

@@ -6,10 +6,11 @@
 #include "tutti/base/text.h"
 #include "tutti/tensor/tensor_spec.h"
 
-// The compiler makes a version of a loop for each generation of vector instructions. Sanitizers run before
-// the dynamic linker has chosen a version, so they get the plain one.
+// The compiler makes a version of a loop for each generation of vector instructions. Sanitizers run
+// before the dynamic linker has chosen a version, so they get the plain one.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(TUTTI_SANITIZED)
-#define TUTTI_VECTOR_VERSIONS __attribute__((target_clones("avx512f", "avx2", "default"), optimize("O3")))
+#define TUTTI_VECTOR_VERSIONS \
+  __attribute__((target_clones("avx512f", "avx2", "default"), optimize("O3")))
 #else
 #define TUTTI_VECTOR_VERSIONS
 #endif
@@ -35,14 +36,15 @@ struct Adding {
   using Type = T;
 };
 template <class T>
-  requires std::is_integral_v<T>
+requires std::is_integral_v<T>
 struct Adding<T> {
   using Type = std::make_unsigned_t<T>;
 };
 
 /// sum = a + b, and sum /= divisor unless that is 1.
 template <class T>
-inline __attribute__((always_inline)) void add(T* sum, const T* a, const T* b, int64_t n, T divisor) {
+inline __attribute__((always_inline)) void add(T* sum, const T* a, const T* b, int64_t n,
+                                               T divisor) {
   if (divisor == T{1}) {
     for (int64_t i = 0; i < n; ++i) sum[i] = static_cast<T>(a[i] + b[i]);
   } else {
@@ -51,8 +53,10 @@ inline __attribute__((always_inline)) void add(T* sum, const T* a, const T* b, i
 }
 
 // One function a dtype, for an attribute that makes several versions does not go with templates.
-#define TUTTI_ADD_OF(T) \
-  TUTTI_VECTOR_VERSIONS void add_of(T* sum, const T* a, const T* b, int64_t n, T divisor) { add(sum, a, b, n, divisor); }
+#define TUTTI_ADD_OF(T)                                                                     \
+  TUTTI_VECTOR_VERSIONS void add_of(T* sum, const T* a, const T* b, int64_t n, T divisor) { \
+    add(sum, a, b, n, divisor);                                                             \
+  }
 TUTTI_ADD_OF(float)
 TUTTI_ADD_OF(double)
 TUTTI_ADD_OF(uint8_t)
@@ -61,9 +65,11 @@ TUTTI_ADD_OF(uint32_t)
 TUTTI_ADD_OF(uint64_t)
 #undef TUTTI_ADD_OF
 
-/// Chunk by chunk: all inputs of a chunk are read before an output, which may be one of them, is written.
+/// Chunk by chunk: all inputs of a chunk are read before an output, which may be one of them, is
+/// written.
 template <class Scalar>
-void reduce_range_of(ReduceOp op, const Inputs& inputs, const Outputs& outputs, int64_t begin, int64_t end) {
+void reduce_range_of(ReduceOp op, const Inputs& inputs, const Outputs& outputs, int64_t begin,
+                     int64_t end) {
   using T = typename Adding<Scalar>::Type;
   constexpr int64_t kChunk = kChunkBytes / static_cast<int64_t>(sizeof(T));
   alignas(64) T sum[kChunk];
@@ -88,8 +94,9 @@ void check_alike(const std::vector<Tensor>& inputs) {
   const Tensor& first = inputs[0];
   for (const Tensor& input : inputs) {
     if (input.sizes() == first.sizes() && input.scalar_type() == first.scalar_type()) continue;
-    throw InvalidArgument(cat("reduce: ", dtype_name(first.scalar_type()), " ", shape_text(first.sizes()),
-                              " and ", dtype_name(input.scalar_type()), " ", shape_text(input.sizes()),
+    throw InvalidArgument(cat("reduce: ", dtype_name(first.scalar_type()), " ",
+                              shape_text(first.sizes()), " and ", dtype_name(input.scalar_type()),
+                              " ", shape_text(input.sizes()),
                               ", expected one shape and dtype; reduce them one by one"));
   }
 }
@@ -100,14 +107,29 @@ bool reduce_range(ReduceOp op, at::ScalarType dtype, const std::vector<const voi
                   const std::vector<void*>& outputs, int64_t begin, int64_t end) {
   check_mean(op, dtype);
   switch (dtype) {
-    case at::kFloat: reduce_range_of<float>(op, inputs, outputs, begin, end); return true;
-    case at::kDouble: reduce_range_of<double>(op, inputs, outputs, begin, end); return true;
-    case at::kLong: reduce_range_of<int64_t>(op, inputs, outputs, begin, end); return true;
-    case at::kInt: reduce_range_of<int32_t>(op, inputs, outputs, begin, end); return true;
-    case at::kShort: reduce_range_of<int16_t>(op, inputs, outputs, begin, end); return true;
-    case at::kChar: reduce_range_of<int8_t>(op, inputs, outputs, begin, end); return true;
-    case at::kByte: reduce_range_of<uint8_t>(op, inputs, outputs, begin, end); return true;
-    default: return false;
+    case at::kFloat:
+      reduce_range_of<float>(op, inputs, outputs, begin, end);
+      return true;
+    case at::kDouble:
+      reduce_range_of<double>(op, inputs, outputs, begin, end);
+      return true;
+    case at::kLong:
+      reduce_range_of<int64_t>(op, inputs, outputs, begin, end);
+      return true;
+    case at::kInt:
+      reduce_range_of<int32_t>(op, inputs, outputs, begin, end);
+      return true;
+    case at::kShort:
+      reduce_range_of<int16_t>(op, inputs, outputs, begin, end);
+      return true;
+    case at::kChar:
+      reduce_range_of<int8_t>(op, inputs, outputs, begin, end);
+      return true;
+    case at::kByte:
+      reduce_range_of<uint8_t>(op, inputs, outputs, begin, end);
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -129,8 +151,8 @@ IndexedSlices local_reduce(ReduceOp op, const std::vector<IndexedSlices>& inputs
     input.check();
     if (input.dense_shape != inputs[0].dense_shape ||
         input.values.scalar_type() != inputs[0].values.scalar_type()) {
-      throw InvalidArgument(cat("reduce: slices of ", dtype_name(inputs[0].values.scalar_type()), " ",
-                                shape_text(inputs[0].dense_shape), " and ",
+      throw InvalidArgument(cat("reduce: slices of ", dtype_name(inputs[0].values.scalar_type()),
+                                " ", shape_text(inputs[0].dense_shape), " and ",
                                 dtype_name(input.values.scalar_type()), " ",
                                 shape_text(input.dense_shape),
                                 ", expected one dense shape and dtype; reduce them one by one"));

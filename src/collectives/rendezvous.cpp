@@ -1,7 +1,7 @@
 // A barrier of counted turns. The last to arrive resets the count and moves the turn on, which the
-// others watch: first by spinning (a cache line that changes is seen after 0.15 us), then asleep on a
-// condition variable (a wake-up costs about 40 us on a virtual machine). Whoever moves the turn takes
-// the lock only when somebody sleeps.
+// others watch: first by spinning (a cache line that changes is seen after 0.15 us), then asleep on
+// a condition variable (a wake-up costs about 40 us on a virtual machine). Whoever moves the turn
+// takes the lock only when somebody sleeps.
 
 #include "tutti/collectives/rendezvous.h"
 
@@ -106,7 +106,8 @@ void Rendezvous::wait_for_turn(uint32_t turn, int rank, std::chrono::millisecond
     } while (!is_hopeless() && std::chrono::steady_clock::now() < end);
   }
   const auto now = std::chrono::steady_clock::now();
-  sleep_until(turn, timeout.count() > 0 && timeout < kNoDeadline ? now + timeout : now + kNoDeadline);
+  sleep_until(turn,
+              timeout.count() > 0 && timeout < kNoDeadline ? now + timeout : now + kNoDeadline);
   // Asked in this order: a rank that passed this barrier may have finished, or aborted, since.
   const bool hopeless = is_hopeless();
   if (opened()) return;
@@ -126,9 +127,8 @@ void Rendezvous::wait_for_turn(uint32_t turn, int rank, std::chrono::millisecond
 void Rendezvous::sleep_until(uint32_t turn, std::chrono::steady_clock::time_point deadline) {
   sleepers_.fetch_add(1, std::memory_order_seq_cst);
   std::unique_lock<Mutex> lock(mutex_);
-  woken_.wait_until(lock, deadline, [&] {
-    return turn_.load(std::memory_order_seq_cst) != turn || is_hopeless();
-  });
+  woken_.wait_until(lock, deadline,
+                    [&] { return turn_.load(std::memory_order_seq_cst) != turn || is_hopeless(); });
   lock.unlock();
   sleepers_.fetch_sub(1, std::memory_order_seq_cst);
 }

@@ -1,7 +1,6 @@
 // Each backend enters the contract suite here, by one line.
 
-#include "contract/communicator_contract.h"
-
+#include "contract/communicator_failure_contract.h"
 #include "tutti/collectives/in_process.h"
 
 namespace tutti::collectives {

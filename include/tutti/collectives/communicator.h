@@ -32,7 +32,8 @@ struct CommunicationOptions {
   std::chrono::milliseconds timeout() const;
 };
 
-/// A collective under way. Destroying it without wait() is allowed; the group then fails at its next call if the work failed.
+/// A collective under way. Destroying it without wait() is allowed; the group then fails at its
+/// next call if the work failed.
 class Work {
  public:
   virtual ~Work() = default;
@@ -42,10 +43,11 @@ class Work {
 
 /// One rank of a fixed group that exchanges tensors.
 ///
-/// All ranks call the same operations in the same order; a rank that calls another operation, or one with other sizes or another
-/// dtype, makes the call fail on every rank with InvalidArgument that names both calls, and the group stays usable. One thread at a
-/// time per object; groups are independent. After any other error the group is broken: build a new one; what the tensors of that
-/// call hold is not specified, and another rank may be using them until it has returned too.
+/// All ranks call the same operations in the same order; a rank that calls another operation, or
+/// one with other sizes or another dtype, makes the call fail on every rank with InvalidArgument
+/// that names both calls, and the group stays usable. One thread at a time per object; groups are
+/// independent. After any other error the group is broken: build a new one; what the tensors of
+/// that call hold is not specified, and another rank may be using them until it has returned too.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -53,20 +55,26 @@ class Communicator {
   int size() const { return size_; }
   /// The backend's name and this rank, as error messages show it: "in_process rank 1/2".
   std::string where() const;
-  /// How many collectives this rank has begun. A call refused for what this rank alone passed (a tensor that is not contiguous,
-  /// say) does not count: nobody else has heard of it.
+  /// How many collectives this rank has begun. A call refused for what this rank alone passed (a
+  /// tensor that is not contiguous, say) does not count: nobody else has heard of it.
   int64_t num_calls() const { return num_calls_; }
 
-  /// Replaces `tensor` by its reduction over all ranks, added in rank order; returns when this rank has the result.
-  /// Sizes and dtype must agree on every rank, and `tensor` must be contiguous. MEAN needs a floating dtype.
+  /// Replaces `tensor` by its reduction over all ranks, added in rank order; returns when this rank
+  /// has the result. Sizes and dtype must agree on every rank, and `tensor` must be contiguous.
+  /// MEAN needs a floating dtype.
   void all_reduce(at::Tensor& tensor, ReduceOp op, const CommunicationOptions& options = {});
-  /// The same, started and not waited for. `tensor` must stay untouched until the work is waited for. A backend may do the work
-  /// at once (in_process does: there is nobody else to do it meanwhile).
-  std::unique_ptr<Work> start_all_reduce(at::Tensor& tensor, ReduceOp op, const CommunicationOptions& options = {});
-  /// The ranks' tensors joined along dimension 0, in rank order. All but that dimension must agree; it may differ.
+  /// The same, started and not waited for. `tensor` must stay untouched until the work is waited
+  /// for. A backend may do the work at once (in_process does: there is nobody else to do it
+  /// meanwhile).
+  std::unique_ptr<Work> start_all_reduce(at::Tensor& tensor, ReduceOp op,
+                                         const CommunicationOptions& options = {});
+  /// The ranks' tensors joined along dimension 0, in rank order. All but that dimension must agree;
+  /// it may differ.
   at::Tensor all_gather(const at::Tensor& tensor, const CommunicationOptions& options = {});
-  /// The reduction over all ranks, of which this rank gets its part: `tensor`'s dimension 0 cut evenly (it must divide by size()).
-  at::Tensor reduce_scatter(const at::Tensor& tensor, ReduceOp op, const CommunicationOptions& options = {});
+  /// The reduction over all ranks, of which this rank gets its part: `tensor`'s dimension 0 cut
+  /// evenly (it must divide by size()).
+  at::Tensor reduce_scatter(const at::Tensor& tensor, ReduceOp op,
+                            const CommunicationOptions& options = {});
   /// Replaces `tensor` by that of rank `root`. Sizes and dtype must agree.
   void broadcast(at::Tensor& tensor, int root, const CommunicationOptions& options = {});
   /// Returns when every rank has called it.
@@ -79,9 +87,11 @@ class Communicator {
 
  private:
   virtual void do_all_reduce(at::Tensor& tensor, ReduceOp op, const CommunicationOptions&) = 0;
-  virtual std::unique_ptr<Work> do_start_all_reduce(at::Tensor& tensor, ReduceOp op, const CommunicationOptions&) = 0;
+  virtual std::unique_ptr<Work> do_start_all_reduce(at::Tensor& tensor, ReduceOp op,
+                                                    const CommunicationOptions&) = 0;
   virtual at::Tensor do_all_gather(const at::Tensor& tensor, const CommunicationOptions&) = 0;
-  virtual at::Tensor do_reduce_scatter(const at::Tensor& tensor, ReduceOp op, const CommunicationOptions&) = 0;
+  virtual at::Tensor do_reduce_scatter(const at::Tensor& tensor, ReduceOp op,
+                                       const CommunicationOptions&) = 0;
   virtual void do_broadcast(at::Tensor& tensor, int root, const CommunicationOptions&) = 0;
   virtual void do_barrier(const CommunicationOptions&) = 0;
   virtual void do_abort(std::string_view reason) = 0;

@@ -1,6 +1,6 @@
-// Ranks are threads and see each other's memory. An all-reduce is: meet, each rank reduces its share of
-// the entries from all ranks' buffers and writes it into all of them, leave. Shares are disjoint, so
-// nobody reads what another writes.
+// Ranks are threads and see each other's memory. An all-reduce is: meet, each rank reduces its
+// share of the entries from all ranks' buffers and writes it into all of them, leave. Shares are
+// disjoint, so nobody reads what another writes.
 
 #include <exception>
 
@@ -13,8 +13,10 @@
 namespace tutti::collectives {
 namespace {
 
-constexpr int64_t kLine = 64;          // entries; whole cache lines for every dtype
-constexpr int64_t kSmallBytes = 4096;  // up to here one rank does it all: the others' lines cost more
+// Entries; whole cache lines for every dtype.
+constexpr int64_t kLine = 64;
+// Up to here one rank does it all: a line that another core has just read is dear to write.
+constexpr int64_t kSmallBytes = 4096;
 
 /// What a rank tells the others of its call.
 struct Call {
@@ -24,8 +26,8 @@ struct Call {
   int64_t number = 0;
 };
 
-/// What all ranks share. The calls are here and own their tensors, because a rank that fails returns
-/// while another may still read its call.
+/// What all ranks share. The calls are here and own their tensors, because a rank that fails
+/// returns while another may still read its call.
 struct Group {
   explicit Group(std::shared_ptr<Rendezvous> meeting_point)
       : rendezvous(std::move(meeting_point)), calls(static_cast<std::size_t>(rendezvous->size())) {}
@@ -111,8 +113,8 @@ class InProcessCommunicator : public Communicator {
     for (int other = 1; other < size(); ++other) {
       if (agree(form, call_of(0), call_of(other))) continue;
       return cat(form.operation, " [", where(), "]: ", call_text(form, 0, call_of(0)), "; ",
-                 call_text(form, other, call_of(other)),
-                 ", expected calls that agree", form.any_first_size ? " but for dimension 0" : "",
+                 call_text(form, other, call_of(other)), ", expected calls that agree",
+                 form.any_first_size ? " but for dimension 0" : "",
                  "; every replica must make the same calls in the same order");
     }
     return {};
@@ -125,12 +127,14 @@ class InProcessCommunicator : public Communicator {
     try {
       work();
     } catch (const std::exception& error) {
-      group_->rendezvous->abort(cat(form.operation, " failed on rank ", rank(), ": ", error.what()));
+      group_->rendezvous->abort(
+          cat(form.operation, " failed on rank ", rank(), ": ", error.what()));
       throw;
     }
   }
 
-  void do_all_reduce(at::Tensor& tensor, ReduceOp op, const CommunicationOptions& options) override {
+  void do_all_reduce(at::Tensor& tensor, ReduceOp op,
+                     const CommunicationOptions& options) override {
     collective(kAllReduce, tensor, op, 0, options, [&] { reduce_share(tensor, op); });
     note_written(tensor);
   }
