@@ -1,5 +1,5 @@
 #pragma once
-// The version of the library; CMake's project version is the same number (checked by a test).
+// The version of the library. CMake reads it here.
 
 #define TUTTI_VERSION_MAJOR 0
 #define TUTTI_VERSION_MINOR 1

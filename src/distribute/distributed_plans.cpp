@@ -4,6 +4,7 @@
 
 #include "distribute/distributed_plans.h"
 
+#include "distribute/thread_team.h"
 #include "tutti/base/log.h"
 
 namespace tutti::distribute {
@@ -21,6 +22,8 @@ class DealingIterator : public DistributedIterator {
 
   std::optional<std::vector<Nest>> next() override {
     if (done_) return std::nullopt;
+    // On a replica's team: a larger one would leave OpenMP threads spinning on the cores that the other replicas are about to use.
+    ThreadTeam team(std::max(1, available_cores() / static_cast<int>(devices_.size())));
     std::vector<Nest> step;
     step.reserve(devices_.size());
     while (step.size() < devices_.size()) {

@@ -133,6 +133,12 @@ void Strategy::run_replicas(FunctionRef<void(int)> body) {
   run_on_replicas(body);
 }
 
+void Strategy::on_replica_team(FunctionRef<void()> body) const {
+  if (is_default_) return body();
+  ThreadTeam team(threads_per_replica_);
+  body();
+}
+
 Tensor Strategy::reduce(ReduceOp op, const PerReplica<Tensor>& value) {
   check_cross_replica("reduce");
   if (static_cast<int>(value.size()) != num_local_replicas()) {

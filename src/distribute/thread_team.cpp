@@ -25,6 +25,16 @@ struct ThreadLibraries {
   SetLocalThreads blas_set = reinterpret_cast<SetLocalThreads>(dlsym(RTLD_DEFAULT, "MKL_Set_Num_Threads_Local"));
 };
 
+int count_cores() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) {
+    const int count = CPU_COUNT(&set);
+    if (count > 0) return count;
+  }
+  const unsigned cores = std::thread::hardware_concurrency();
+  return cores == 0 ? 1 : static_cast<int>(cores);
+}
+
 const ThreadLibraries& libraries() {
   static const ThreadLibraries found;
   return found;
@@ -33,13 +43,8 @@ const ThreadLibraries& libraries() {
 }  // namespace
 
 int available_cores() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof(set), &set) == 0) {
-    const int count = CPU_COUNT(&set);
-    if (count > 0) return count;
-  }
-  const unsigned cores = std::thread::hardware_concurrency();
-  return cores == 0 ? 1 : static_cast<int>(cores);
+  static const int count = count_cores();
+  return count;
 }
 
 ThreadTeam::ThreadTeam(int threads) {
@@ -51,12 +56,20 @@ ThreadTeam::ThreadTeam(int threads) {
     found.openmp_set(threads);
   }
   if (found.blas_set != nullptr) blas_before_ = found.blas_set(threads);
+#if defined(__x86_64__)
+  constexpr unsigned kFlushToZero = 0x8000 | 0x0040;  // results, and operands
+  float_mode_before_ = __builtin_ia32_stmxcsr();
+  __builtin_ia32_ldmxcsr(float_mode_before_ | kFlushToZero);
+#endif
 }
 
 ThreadTeam::~ThreadTeam() {
   const ThreadLibraries& found = libraries();
   if (openmp_before_ > 0) found.openmp_set(openmp_before_);
   if (found.blas_set != nullptr) found.blas_set(blas_before_);
+#if defined(__x86_64__)
+  __builtin_ia32_ldmxcsr(float_mode_before_);
+#endif
 }
 
 void keep_freed_memory() {

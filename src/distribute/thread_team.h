@@ -7,7 +7,8 @@ namespace tutti::distribute {
 int available_cores();
 
 /// Sets this thread's intra-op team until it dies: OpenMP's and the BLAS library's per-thread numbers, not at::set_num_threads,
-/// which also changes the default of every thread that asks later.
+/// which also changes the default of every thread that asks later. Meanwhile numbers too small for full precision count as zero, as
+/// in TensorFlow: late in training they would make some operators several times slower.
 class ThreadTeam {
  public:
   explicit ThreadTeam(int threads);
@@ -18,6 +19,7 @@ class ThreadTeam {
  private:
   int openmp_before_ = 0;
   int blas_before_ = 0;
+  unsigned float_mode_before_ = 0;
 };
 
 /// Stops the C library from returning large buffers to the system after each step: page faults cost more than the memory.

@@ -14,7 +14,9 @@ using Json = nlohmann::json;
 /// Throws DataLoss that names `what` when the text is no JSON object.
 inline Json parse_object(const std::string& what, const std::string& text) {
   Json json = Json::parse(text.empty() ? "{}" : text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) throw DataLoss(cat(what, ": a configuration that is no JSON object, expected one; the file is damaged"));
+  if (!json.is_object())
+    throw DataLoss(
+        cat(what, ": a configuration that is no JSON object, expected one; the file is damaged"));
   return json;
 }
 
@@ -26,7 +28,8 @@ T member(const Json& json, const char* key, T fallback) {
   try {
     return found->get<T>();
   } catch (const Json::exception& error) {
-    throw DataLoss(cat("configuration [", key, "]: ", error.what(), "; the file is damaged or from another version"));
+    throw DataLoss(cat("configuration [", key, "]: ", error.what(),
+                       "; the file is damaged or from another version"));
   }
 }
 

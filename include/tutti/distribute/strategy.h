@@ -135,6 +135,9 @@ class Strategy {
   // For the library. ---------------------------------------------------------------------------------------------------------
   /// Calls `body(local replica)` on every local replica, each in its replica context; what `run` is made of.
   void run_replicas(FunctionRef<void(int)> body);
+  /// Calls `body` on this thread with a replica's intra-op team: for host work between steps, which with a larger team would leave
+  /// OpenMP threads spinning on the other replicas' cores.
+  void on_replica_team(FunctionRef<void()> body) const;
   /// The random generator of a local replica.
   at::Generator& generator(int local_replica);
   /// Throws FailedPrecondition unless this thread may use this strategy's variables and cross-replica calls.

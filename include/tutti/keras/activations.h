@@ -7,8 +7,9 @@
 
 namespace tutti::keras {
 
-/// One of linear, relu, relu6, leaky_relu, elu, selu, gelu, silu (swish), sigmoid, hard_sigmoid, tanh, softmax, log_softmax, softplus,
-/// softsign, exponential. Made from the name; throws InvalidArgument that lists the known ones.
+/// One of linear, relu, relu6, leaky_relu, elu, selu, gelu, silu (swish), sigmoid, hard_sigmoid,
+/// tanh, softmax, log_softmax, softplus, softsign, exponential. Made from the name; throws
+/// InvalidArgument that lists the known ones.
 class Activation {
  public:
   using Function = Tensor (*)(const Tensor&);

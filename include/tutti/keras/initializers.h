@@ -11,7 +11,8 @@
 
 namespace tutti::keras {
 
-/// A handle: draws from a generator of the library that set_seed seeds. Made from a name ("glorot_uniform") or from initializers::….
+/// A handle: draws from a generator of the library that set_seed seeds. Made from a name
+/// ("glorot_uniform") or from initializers::….
 class Initializer {
  public:
   class Impl {
@@ -27,7 +28,8 @@ class Initializer {
   Initializer(const std::string& name);  // NOLINT: `.kernel_initializer = "he_normal"`
   Initializer(const char* name) : Initializer(std::string(name)) {}  // NOLINT
 
-  /// A float32 tensor of this shape. Fans as in Keras: the last two dimensions times the receptive field of those before.
+  /// A float32 tensor of this shape. Fans as in Keras: the last two dimensions times the receptive
+  /// field of those before.
   Tensor operator()(const std::vector<int64_t>& shape) const;
   bool defined() const { return impl_ != nullptr; }
   std::string class_name() const { return impl_->class_name(); }
@@ -46,8 +48,10 @@ Initializer Constant(double value);
 Initializer RandomNormal(double mean = 0, double stddev = 0.05);
 Initializer RandomUniform(double minval = -0.05, double maxval = 0.05);
 Initializer TruncatedNormal(double mean = 0, double stddev = 0.05);
-/// `mode` fan_in, fan_out or fan_avg; `distribution` truncated_normal, untruncated_normal or uniform.
-Initializer VarianceScaling(double scale = 1, const std::string& mode = "fan_in", const std::string& distribution = "truncated_normal");
+/// `mode` fan_in, fan_out or fan_avg; `distribution` truncated_normal, untruncated_normal or
+/// uniform.
+Initializer VarianceScaling(double scale = 1, const std::string& mode = "fan_in",
+                            const std::string& distribution = "truncated_normal");
 Initializer GlorotUniform();
 Initializer GlorotNormal();
 Initializer HeUniform();

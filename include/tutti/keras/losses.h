@@ -33,18 +33,22 @@ class Loss {
   };
   Loss() = default;
   Loss(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}  // NOLINT
-  /// "mse", "mean_squared_error", "mae", "binary_crossentropy", "categorical_crossentropy", "sparse_categorical_crossentropy";
-  /// InvalidArgument lists them for another name.
+  /// "mse", "mean_squared_error", "mae", "binary_crossentropy", "categorical_crossentropy",
+  /// "sparse_categorical_crossentropy"; InvalidArgument lists them for another name.
   Loss(const std::string& name);                       // NOLINT: `.loss = "mse"`
   Loss(const char* name) : Loss(std::string(name)) {}  // NOLINT
 
-  /// Reduced as the loss says. Inside replicas a mean would divide by the replica's share alone: with more than one replica it is
-  /// InvalidArgument that asks for SUM or NONE.
-  Tensor operator()(const Tensor& y_true, const Tensor& y_pred, const Tensor& sample_weight = {}) const;
+  /// Reduced as the loss says. Inside replicas a mean would divide by the replica's share alone:
+  /// with more than one replica it is InvalidArgument that asks for SUM or NONE.
+  Tensor operator()(const Tensor& y_true, const Tensor& y_pred,
+                    const Tensor& sample_weight = {}) const;
   /// One value a sample, unweighted. Wrong shapes are InvalidArgument with both shapes.
   Tensor per_sample(const Tensor& y_true, const Tensor& y_pred) const;
-  /// True where a sample counts (its label is not `ignore_class`), of per_sample's shape; undefined: all do.
-  Tensor valid(const Tensor& y_true, const Tensor& y_pred) const { return impl_->valid(y_true, y_pred); }
+  /// True where a sample counts (its label is not `ignore_class`), of per_sample's shape;
+  /// undefined: all do.
+  Tensor valid(const Tensor& y_true, const Tensor& y_pred) const {
+    return impl_->valid(y_true, y_pred);
+  }
   bool defined() const { return impl_ != nullptr; }
   Reduction reduction() const { return impl_->reduction; }
   const std::string& name() const { return impl_->name; }
@@ -56,14 +60,16 @@ class Loss {
   std::shared_ptr<const Impl> impl_;
 };
 
-/// Two tensors of one rank, where they differ by a last axis of 1: with [B] and [B, 1] both become [B, 1], else the axis is dropped.
+/// Two tensors of one rank, where they differ by a last axis of 1: with [B] and [B, 1] both become
+/// [B, 1], else the axis is dropped.
 std::pair<Tensor, Tensor> same_rank(const Tensor& y_true, const Tensor& y_pred);
-/// `values` times the weights (undefined: 1): a scalar, or after same_rank the values' shape, where an axis may be 1. InvalidArgument
-/// for other shapes: [B] does not fit [B, steps].
+/// `values` times the weights (undefined: 1): a scalar, or after same_rank the values' shape, where
+/// an axis may be 1. InvalidArgument for other shapes: [B] does not fit [B, steps].
 Tensor apply_weights(const Tensor& values, const Tensor& sample_weight);
-/// Weighted and reduced as Keras does: means divide by the number of values (of valid ones), not by the sum of weights, but for
-/// kMeanWithSampleWeight. Nothing to divide by gives 0.
-Tensor reduce_weighted(const Tensor& values, const Tensor& sample_weight, Reduction reduction, const Tensor& valid = {});
+/// Weighted and reduced as Keras does: means divide by the number of values (of valid ones), not by
+/// the sum of weights, but for kMeanWithSampleWeight. Nothing to divide by gives 0.
+Tensor reduce_weighted(const Tensor& values, const Tensor& sample_weight, Reduction reduction,
+                       const Tensor& valid = {});
 
 struct LossOptions {
   Reduction reduction = Reduction::kSumOverBatchSize;
@@ -86,7 +92,8 @@ struct CrossentropyOptions {
   Reduction reduction = Reduction::kSumOverBatchSize;
   std::string name = "";
 };
-/// Labels 0 or 1 for each entry; mean over the last axis. Probabilities are clipped to [1e-7, 1 - 1e-7].
+/// Labels 0 or 1 for each entry; mean over the last axis. Probabilities are clipped to [1e-7, 1 -
+/// 1e-7].
 class BinaryCrossentropy : public Loss {
  public:
   explicit BinaryCrossentropy(const CrossentropyOptions& options = {});

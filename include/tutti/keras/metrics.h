@@ -14,15 +14,17 @@ namespace tutti::keras::metrics {
 /// Which way is better: what callbacks with mode "auto" ask.
 enum class Direction { kUnknown, kDown, kUp };
 
-/// A handle; copies share the state. The state is made under the current strategy, one copy a replica, and updated without
-/// communication or gradient; result() outside replicas is a function of the summed state, so it is exact for any split of the data.
+/// A handle; copies share the state. The state is made under the current strategy, one copy a
+/// replica, and updated without communication or gradient; result() outside replicas is a function
+/// of the summed state, so it is exact for any split of the data.
 class Metric {
  public:
   class Impl;
   Metric() = default;
   Metric(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}  // NOLINT
   /// Adds a batch. Weights count samples: one each, or of the values' own shape, or a scalar.
-  void update_state(const Tensor& y_true, const Tensor& y_pred, const Tensor& sample_weight = {}) const;
+  void update_state(const Tensor& y_true, const Tensor& y_pred,
+                    const Tensor& sample_weight = {}) const;
   /// A float32 scalar; 0 when nothing was added.
   Tensor result() const;
   /// Outside replicas.
@@ -40,9 +42,11 @@ class Metric {
   std::shared_ptr<Impl> impl_;
 };
 
-/// By Keras' name ("accuracy", "mae", "sparse_categorical_accuracy", …), which the metric then bears. "accuracy" (and "acc") is
-/// binary, sparse or categorical by the shapes of labels and predictions. InvalidArgument lists the names.
-Metric from_string(const std::string& name, at::IntArrayRef y_true_sizes, at::IntArrayRef y_pred_sizes);
+/// By Keras' name ("accuracy", "mae", "sparse_categorical_accuracy", …), which the metric then
+/// bears. "accuracy" (and "acc") is binary, sparse or categorical by the shapes of labels and
+/// predictions. InvalidArgument lists the names.
+Metric from_string(const std::string& name, at::IntArrayRef y_true_sizes,
+                   at::IntArrayRef y_pred_sizes);
 /// Throws when from_string would not know the name.
 void check_name(const std::string& name);
 
@@ -64,14 +68,16 @@ class Sum : public Metric {
 /// Mean of `function(y_true, y_pred)`, one value a sample.
 class MeanMetricWrapper : public Metric {
  public:
-  MeanMetricWrapper(std::function<Tensor(const Tensor&, const Tensor&)> function, const std::string& name);
+  MeanMetricWrapper(std::function<Tensor(const Tensor&, const Tensor&)> function,
+                    const std::string& name);
 };
 /// Share of entries with y_true == y_pred.
 class Accuracy : public Metric {
  public:
   explicit Accuracy(const std::string& name = "accuracy");
 };
-/// Share of entries whose prediction lies on the label's side of the threshold (strictly above is 1).
+/// Share of entries whose prediction lies on the label's side of the threshold (strictly above is
+/// 1).
 class BinaryAccuracy : public Metric {
  public:
   explicit BinaryAccuracy(const std::string& name = "binary_accuracy", double threshold = 0.5);

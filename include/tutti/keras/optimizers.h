@@ -1,5 +1,6 @@
 #pragma once
-// Optimizers with Keras' formulas. Inside replicas gradients are added over the replicas first, then clipped, then applied once.
+// Optimizers with Keras' formulas. Inside replicas gradients are added over the replicas first,
+// then clipped, then applied once.
 
 #include <memory>
 #include <optional>
@@ -21,13 +22,15 @@ class Optimizer {
   Optimizer(const std::string& name);                            // NOLINT: `.optimizer = "adam"`
   Optimizer(const char* name) : Optimizer(std::string(name)) {}  // NOLINT
 
-  /// Makes the slots. The first apply_gradients does it with its variables; a second call with other variables is
-  /// FailedPrecondition.
+  /// Makes the slots. The first apply_gradients does it with its variables; a second call with
+  /// other variables is FailedPrecondition.
   void build(const std::vector<Variable>& variables);
-  /// One update. Inside replicas every replica calls it with its own gradients, which are added up (SUM); `skip_aggregation` says
-  /// that they are equal already. Undefined gradients are skipped with one warning that names the variables; InvalidArgument when
-  /// all are undefined or a variable is not among those it was built with.
-  void apply_gradients(const std::vector<Tensor>& gradients, const std::vector<Variable>& variables, bool skip_aggregation = false);
+  /// One update. Inside replicas every replica calls it with its own gradients, which are added up
+  /// (SUM); `skip_aggregation` says that they are equal already. Undefined gradients are skipped
+  /// with one warning that names the variables; InvalidArgument when all are undefined or a
+  /// variable is not among those it was built with.
+  void apply_gradients(const std::vector<Tensor>& gradients, const std::vector<Variable>& variables,
+                       bool skip_aggregation = false);
 
   double learning_rate() const;
   void set_learning_rate(double learning_rate);
@@ -117,7 +120,8 @@ struct RMSpropOptions {
   std::optional<double> global_clipnorm = std::nullopt;
   std::string name = "rmsprop";
 };
-/// v = rho v + (1 - rho) g^2; w -= lr g / sqrt(v + epsilon) (centered: v less the squared mean gradient).
+/// v = rho v + (1 - rho) g^2; w -= lr g / sqrt(v + epsilon) (centered: v less the squared mean
+/// gradient).
 class RMSprop : public Optimizer {
  public:
   explicit RMSprop(const RMSpropOptions& options = {});

@@ -1,22 +1,28 @@
-#include "tutti/keras/optimizers.h"
-
 #include "keras/json.h"
 #include "keras/optimizers/rules.h"
 #include "tutti/base/log.h"
 #include "tutti/distribute/replica_context.h"
 #include "tutti/distribute/strategy.h"
+#include "tutti/keras/optimizers.h"
 
 namespace tutti::keras::optimizers {
 namespace {
 void check_learning_rate(const std::string& name, double rate) {
-  if (!(rate >= 0)) throw InvalidArgument(cat("optimizer [", name, "]: learning_rate ", rate, ", expected 0 or more"));
+  if (!(rate >= 0))
+    throw InvalidArgument(
+        cat("optimizer [", name, "]: learning_rate ", rate, ", expected 0 or more"));
 }
 }  // namespace
 
 class Optimizer::Impl {
  public:
-  Impl(std::string class_name, std::string name, Json config, std::shared_ptr<Rule> rule, distribute::GradientClipping clipping)
-      : class_name(std::move(class_name)), name(std::move(name)), config(std::move(config)), rule(std::move(rule)), clipping(clipping) {}
+  Impl(std::string class_name, std::string name, Json config, std::shared_ptr<Rule> rule,
+       distribute::GradientClipping clipping)
+      : class_name(std::move(class_name)),
+        name(std::move(name)),
+        config(std::move(config)),
+        rule(std::move(rule)),
+        clipping(clipping) {}
 
   std::string class_name;
   std::string name;
@@ -31,7 +37,8 @@ class Optimizer::Impl {
     std::vector<bool> decay;
     for (const Variable& variable : variables) {
       bool applies = true;
-      for (const std::string& part : no_decay) applies = applies && variable.name().find(part) == std::string::npos;
+      for (const std::string& part : no_decay)
+        applies = applies && variable.name().find(part) == std::string::npos;
       decay.push_back(applies);
     }
     auto made = std::make_unique<distribute::FusedUpdate>(variables, rule, clipping, decay);
@@ -56,38 +63,46 @@ class Optimizer::Impl {
   }
 
   /// The gradients in the order of the variables that it was built with.
-  std::vector<Tensor> sorted(const std::vector<Tensor>& gradients, const std::vector<Variable>& variables) const {
+  std::vector<Tensor> sorted(const std::vector<Tensor>& gradients,
+                             const std::vector<Variable>& variables) const {
     const auto& own = update->variables();
     std::vector<Tensor> all(own.size());
     for (std::size_t i = 0; i < variables.size(); ++i) {
       std::size_t at = 0;
       while (at < own.size() && !own[at].is_same(variables[i])) ++at;
       if (at == own.size()) {
-        throw InvalidArgument(cat("apply_gradients [", name, "]: the variable ", variables[i].name(), ", expected one of the ", own.size(),
-                                  " with which the optimizer was built; make an optimizer for each set of variables"));
+        throw InvalidArgument(cat(
+            "apply_gradients [", name, "]: the variable ", variables[i].name(),
+            ", expected one of the ", own.size(),
+            " with which the optimizer was built; make an optimizer for each set of variables"));
       }
       all[at] = gradients[i];
     }
     return all;
   }
 
-  void check_some(const std::vector<Tensor>& gradients, const std::vector<Variable>& variables) const {
+  void check_some(const std::vector<Tensor>& gradients,
+                  const std::vector<Variable>& variables) const {
     std::vector<std::string> missing;
     for (std::size_t i = 0; i < gradients.size(); ++i) {
       if (!gradients[i].defined()) missing.push_back(variables[i].name());
     }
     if (missing.empty()) return;
     if (missing.size() == gradients.size()) {
-      throw InvalidArgument(cat("apply_gradients [", name, "]: no gradient for any of the ", gradients.size(),
-                                " variables, expected at least one; does the loss depend on them?"));
+      throw InvalidArgument(
+          cat("apply_gradients [", name, "]: no gradient for any of the ", gradients.size(),
+              " variables, expected at least one; does the loss depend on them?"));
     }
     log_once(LogLevel::kWarning, cat("optimizer/undefined/", reinterpret_cast<uintptr_t>(this)),
-             cat("apply_gradients [", name, "]: no gradient for ", join(missing, ", "), "; they are not updated"));
+             cat("apply_gradients [", name, "]: no gradient for ", join(missing, ", "),
+                 "; they are not updated"));
   }
 };
 
 Optimizer::Impl& Optimizer::impl() const {
-  if (impl_ == nullptr) throw FailedPrecondition("optimizer: an empty handle, expected an optimizer; construct one, e.g. Adam()");
+  if (impl_ == nullptr)
+    throw FailedPrecondition(
+        "optimizer: an empty handle, expected an optimizer; construct one, e.g. Adam()");
   return *impl_;
 }
 
@@ -95,13 +110,18 @@ void Optimizer::build(const std::vector<Variable>& variables) {
   Impl& own = impl();
   if (own.update == nullptr) return own.make_once(variables);
   if (own.same_order(variables)) return;
-  throw FailedPrecondition(cat("optimizer [", name(), "]: built a second time, with other variables; make an optimizer for each set"));
+  throw FailedPrecondition(
+      cat("optimizer [", name(),
+          "]: built a second time, with other variables; make an optimizer for each set"));
 }
 
-void Optimizer::apply_gradients(const std::vector<Tensor>& gradients, const std::vector<Variable>& variables, bool skip_aggregation) {
+void Optimizer::apply_gradients(const std::vector<Tensor>& gradients,
+                                const std::vector<Variable>& variables, bool skip_aggregation) {
   Impl& own = impl();
   if (gradients.size() != variables.size()) {
-    throw InvalidArgument(cat("apply_gradients [", name(), "]: ", gradients.size(), " gradients for ", variables.size(), " variables, expected one each"));
+    throw InvalidArgument(cat("apply_gradients [", name(), "]: ", gradients.size(),
+                              " gradients for ", variables.size(),
+                              " variables, expected one each"));
   }
   own.check_some(gradients, variables);
   if (own.update == nullptr) own.make_once(variables);
@@ -117,7 +137,9 @@ void Optimizer::set_learning_rate(double learning_rate) {
   check_learning_rate(name(), learning_rate);
   impl().rule->set_learning_rate(learning_rate);
 }
-int64_t Optimizer::iterations() const { return impl().update ? impl().update->iterations() : impl().iterations_before_build; }
+int64_t Optimizer::iterations() const {
+  return impl().update ? impl().update->iterations() : impl().iterations_before_build;
+}
 void Optimizer::set_iterations(int64_t iterations) {
   if (impl().update) {
     impl().update->set_iterations(iterations);
@@ -131,7 +153,10 @@ std::vector<Variable> Optimizer::slots(const std::string& name) const {
   return impl().update ? impl().update->slots(name) : std::vector<Variable>{};
 }
 void Optimizer::exclude_from_weight_decay(const std::vector<std::string>& names) {
-  if (built()) throw FailedPrecondition("exclude_from_weight_decay: the optimizer is built, expected the call before its first update");
+  if (built())
+    throw FailedPrecondition(
+        "exclude_from_weight_decay: the optimizer is built, expected the call before its first "
+        "update");
   impl().no_decay.insert(impl().no_decay.end(), names.begin(), names.end());
 }
 std::string Optimizer::class_name() const { return impl().class_name; }
@@ -146,12 +171,17 @@ namespace {
 
 template <class Options>
 distribute::GradientClipping clipping_of(const Options& options) {
-  const int set = (options.clipnorm ? 1 : 0) + (options.clipvalue ? 1 : 0) + (options.global_clipnorm ? 1 : 0);
+  const int set =
+      (options.clipnorm ? 1 : 0) + (options.clipvalue ? 1 : 0) + (options.global_clipnorm ? 1 : 0);
   if (set > 1) {
-    throw InvalidArgument(cat("optimizer [", options.name, "]: ", set, " of clipnorm, clipvalue and global_clipnorm are set, expected at most one"));
+    throw InvalidArgument(
+        cat("optimizer [", options.name, "]: ", set,
+            " of clipnorm, clipvalue and global_clipnorm are set, expected at most one"));
   }
   for (const auto& bound : {options.clipnorm, options.clipvalue, options.global_clipnorm}) {
-    if (bound && !(*bound > 0)) throw InvalidArgument(cat("optimizer [", options.name, "]: a gradient bound of ", *bound, ", expected a positive number"));
+    if (bound && !(*bound > 0))
+      throw InvalidArgument(cat("optimizer [", options.name, "]: a gradient bound of ", *bound,
+                                ", expected a positive number"));
   }
   return {options.clipnorm, options.clipvalue, options.global_clipnorm};
 }
@@ -160,7 +190,9 @@ template <class Options>
 Json common_config(const Options& options) {
   check_learning_rate(options.name, options.learning_rate);
   Json json{{"name", options.name}, {"learning_rate", options.learning_rate}};
-  auto put = [&](const char* key, const std::optional<double>& value) { json[key] = value ? Json(*value) : Json(); };
+  auto put = [&](const char* key, const std::optional<double>& value) {
+    json[key] = value ? Json(*value) : Json();
+  };
   put("weight_decay", options.weight_decay);
   put("clipnorm", options.clipnorm);
   put("clipvalue", options.clipvalue);
@@ -188,12 +220,16 @@ void read_common(const Json& json, Options& options) {
 
 Json adam_config(const AdamOptions& options) {
   Json json = common_config(options);
-  json.update({{"beta_1", options.beta_1}, {"beta_2", options.beta_2}, {"epsilon", options.epsilon}, {"amsgrad", options.amsgrad}});
+  json.update({{"beta_1", options.beta_1},
+               {"beta_2", options.beta_2},
+               {"epsilon", options.epsilon},
+               {"amsgrad", options.amsgrad}});
   return json;
 }
 
 AdamOptions adam_of(const AdamWOptions& o) {
-  return {o.learning_rate, o.beta_1, o.beta_2, o.epsilon, o.amsgrad, o.weight_decay, o.clipnorm, o.clipvalue, o.global_clipnorm, o.name};
+  return {o.learning_rate, o.beta_1,   o.beta_2,    o.epsilon,         o.amsgrad,
+          o.weight_decay,  o.clipnorm, o.clipvalue, o.global_clipnorm, o.name};
 }
 
 template <class Options>
@@ -210,31 +246,41 @@ void read_adam(const Json& json, Options& options) {
 SGD::SGD(const SGDOptions& options) {
   Json json = common_config(options);
   if (!(options.momentum >= 0 && options.momentum <= 1)) {
-    throw InvalidArgument(cat("optimizer [", options.name, "]: momentum ", options.momentum, ", expected from 0 to 1"));
+    throw InvalidArgument(cat("optimizer [", options.name, "]: momentum ", options.momentum,
+                              ", expected from 0 to 1"));
   }
   json.update({{"momentum", options.momentum}, {"nesterov", options.nesterov}});
-  impl_ = std::make_shared<Impl>("SGD", options.name, std::move(json), make_rule(options), clipping_of(options));
+  impl_ = std::make_shared<Impl>("SGD", options.name, std::move(json), make_rule(options),
+                                 clipping_of(options));
 }
 
 Adam::Adam(const AdamOptions& options) {
-  impl_ = std::make_shared<Impl>("Adam", options.name, adam_config(options), make_rule(options), clipping_of(options));
+  impl_ = std::make_shared<Impl>("Adam", options.name, adam_config(options), make_rule(options),
+                                 clipping_of(options));
 }
 
 AdamW::AdamW(const AdamWOptions& options) {
   const AdamOptions adam = adam_of(options);
-  impl_ = std::make_shared<Impl>("AdamW", options.name, adam_config(adam), make_rule(adam), clipping_of(options));
+  impl_ = std::make_shared<Impl>("AdamW", options.name, adam_config(adam), make_rule(adam),
+                                 clipping_of(options));
 }
 
 RMSprop::RMSprop(const RMSpropOptions& options) {
   Json json = common_config(options);
-  json.update({{"rho", options.rho}, {"momentum", options.momentum}, {"epsilon", options.epsilon}, {"centered", options.centered}});
-  impl_ = std::make_shared<Impl>("RMSprop", options.name, std::move(json), make_rule(options), clipping_of(options));
+  json.update({{"rho", options.rho},
+               {"momentum", options.momentum},
+               {"epsilon", options.epsilon},
+               {"centered", options.centered}});
+  impl_ = std::make_shared<Impl>("RMSprop", options.name, std::move(json), make_rule(options),
+                                 clipping_of(options));
 }
 
 Adagrad::Adagrad(const AdagradOptions& options) {
   Json json = common_config(options);
-  json.update({{"initial_accumulator_value", options.initial_accumulator_value}, {"epsilon", options.epsilon}});
-  impl_ = std::make_shared<Impl>("Adagrad", options.name, std::move(json), make_rule(options), clipping_of(options));
+  json.update({{"initial_accumulator_value", options.initial_accumulator_value},
+               {"epsilon", options.epsilon}});
+  impl_ = std::make_shared<Impl>("Adagrad", options.name, std::move(json), make_rule(options),
+                                 clipping_of(options));
 }
 
 Optimizer Optimizer::from_config(const std::string& class_name, const std::string& config) {
@@ -269,11 +315,13 @@ Optimizer Optimizer::from_config(const std::string& class_name, const std::strin
   if (name == "adagrad") {
     AdagradOptions options;
     read_common(json, options);
-    options.initial_accumulator_value = member<double>(json, "initial_accumulator_value", options.initial_accumulator_value);
+    options.initial_accumulator_value =
+        member<double>(json, "initial_accumulator_value", options.initial_accumulator_value);
     options.epsilon = member<double>(json, "epsilon", options.epsilon);
     return Adagrad(options);
   }
-  throw InvalidArgument(cat("optimizer: \"", class_name, "\", expected sgd, adam, adamw, rmsprop or adagrad"));
+  throw InvalidArgument(
+      cat("optimizer: \"", class_name, "\", expected sgd, adam, adamw, rmsprop or adagrad"));
 }
 
 Optimizer::Optimizer(const std::string& name) : Optimizer(from_config(name, "{}")) {}

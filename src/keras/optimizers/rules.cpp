@@ -1,5 +1,5 @@
-// Each formula twice: as a loop over one dtype (loops.cpp), and by tensor operations, which is the oracle of the loop and the way on
-// GPUs.
+// Each formula twice: as a loop over one dtype (loops.cpp), and by tensor operations, which is the
+// oracle of the loop and the way on GPUs.
 
 #include "keras/optimizers/rules.h"
 
@@ -13,13 +13,20 @@ namespace {
 class SgdRule : public Rule {
  public:
   explicit SgdRule(const SGDOptions& options)
-      : Rule(options.learning_rate, options.weight_decay), momentum_(options.momentum), nesterov_(options.nesterov) {}
+      : Rule(options.learning_rate, options.weight_decay),
+        momentum_(options.momentum),
+        nesterov_(options.nesterov) {}
   std::vector<std::string> slot_names() const override {
     return momentum_ != 0 ? std::vector<std::string>{"momentum"} : std::vector<std::string>{};
   }
-  void update(float* w, const float* g, float* const* s, int64_t n, bool decay) const override { run(w, g, s, n, decay); }
-  void update(double* w, const double* g, double* const* s, int64_t n, bool decay) const override { run(w, g, s, n, decay); }
-  void update_tensors(Tensor& w, const Tensor& g, std::vector<Tensor>& slots, bool decay) const override {
+  void update(float* w, const float* g, float* const* s, int64_t n, bool decay) const override {
+    run(w, g, s, n, decay);
+  }
+  void update(double* w, const double* g, double* const* s, int64_t n, bool decay) const override {
+    run(w, g, s, n, decay);
+  }
+  void update_tensors(Tensor& w, const Tensor& g, std::vector<Tensor>& slots,
+                      bool decay) const override {
     w.mul_(keep(decay));
     if (momentum_ == 0) {
       w.sub_(g, rate_);
@@ -48,7 +55,8 @@ class SgdRule : public Rule {
 
 class AdamRule : public Rule {
  public:
-  explicit AdamRule(const AdamOptions& options) : Rule(options.learning_rate, options.weight_decay), options_(options) {}
+  explicit AdamRule(const AdamOptions& options)
+      : Rule(options.learning_rate, options.weight_decay), options_(options) {}
   std::vector<std::string> slot_names() const override {
     if (options_.amsgrad) return {"momentum", "velocity", "velocity_hat"};
     return {"momentum", "velocity"};
@@ -56,28 +64,38 @@ class AdamRule : public Rule {
   void begin_step(int64_t iteration) override {
     Rule::begin_step(iteration);
     const auto t = static_cast<double>(iteration + 1);
-    alpha_ = rate_ * std::sqrt(1 - std::pow(options_.beta_2, t)) / (1 - std::pow(options_.beta_1, t));
-    // Keras computes the correction in the variables' dtype: 1 - 0.999f^t differs from 1 - 0.999^t in the fifth digit.
+    alpha_ =
+        rate_ * std::sqrt(1 - std::pow(options_.beta_2, t)) / (1 - std::pow(options_.beta_1, t));
+    // Keras computes the correction in the variables' dtype: 1 - 0.999f^t differs from 1 - 0.999^t
+    // in the fifth digit.
     const auto beta_1 = static_cast<float>(options_.beta_1);
     const auto beta_2 = static_cast<float>(options_.beta_2);
     const auto steps = static_cast<float>(t);
-    alpha_single_ = static_cast<float>(rate_) * std::sqrt(1 - std::pow(beta_2, steps)) / (1 - std::pow(beta_1, steps));
+    alpha_single_ = static_cast<float>(rate_) * std::sqrt(1 - std::pow(beta_2, steps)) /
+                    (1 - std::pow(beta_1, steps));
   }
-  void update(float* w, const float* g, float* const* s, int64_t n, bool decay) const override { run(w, g, s, n, decay); }
-  void update(double* w, const double* g, double* const* s, int64_t n, bool decay) const override { run(w, g, s, n, decay); }
-  void update_tensors(Tensor& w, const Tensor& g, std::vector<Tensor>& slots, bool decay) const override {
+  void update(float* w, const float* g, float* const* s, int64_t n, bool decay) const override {
+    run(w, g, s, n, decay);
+  }
+  void update(double* w, const double* g, double* const* s, int64_t n, bool decay) const override {
+    run(w, g, s, n, decay);
+  }
+  void update_tensors(Tensor& w, const Tensor& g, std::vector<Tensor>& slots,
+                      bool decay) const override {
     w.mul_(keep(decay));
     slots[0].add_((g - slots[0]) * (1 - options_.beta_1));
     slots[1].add_((g.square() - slots[1]) * (1 - options_.beta_2));
     if (options_.amsgrad) slots[2].copy_(at::maximum(slots[2], slots[1]));
-    w.sub_(slots[0] * (w.scalar_type() == at::kDouble ? alpha_ : alpha_single_) / (slots[options_.amsgrad ? 2 : 1].sqrt() + options_.epsilon));
+    w.sub_(slots[0] * (w.scalar_type() == at::kDouble ? alpha_ : alpha_single_) /
+           (slots[options_.amsgrad ? 2 : 1].sqrt() + options_.epsilon));
   }
 
  private:
   template <class T>
   void run(T* w, const T* g, T* const* s, int64_t n, bool decay) const {
-    const AdamScalars<T> scalars{alpha<T>(), static_cast<T>(keep(decay)), static_cast<T>(1 - options_.beta_1),
-                                 static_cast<T>(1 - options_.beta_2), static_cast<T>(options_.epsilon)};
+    const AdamScalars<T> scalars{
+        alpha<T>(), static_cast<T>(keep(decay)), static_cast<T>(1 - options_.beta_1),
+        static_cast<T>(1 - options_.beta_2), static_cast<T>(options_.epsilon)};
     if (options_.amsgrad) {
       run_amsgrad(w, g, s[0], s[1], s[2], n, scalars);
     } else {
@@ -95,16 +113,22 @@ class AdamRule : public Rule {
 
 class RmspropRule : public Rule {
  public:
-  explicit RmspropRule(const RMSpropOptions& options) : Rule(options.learning_rate, options.weight_decay), options_(options) {}
+  explicit RmspropRule(const RMSpropOptions& options)
+      : Rule(options.learning_rate, options.weight_decay), options_(options) {}
   std::vector<std::string> slot_names() const override {
     std::vector<std::string> names{"velocity"};
     if (options_.momentum > 0) names.push_back("momentum");
     if (options_.centered) names.push_back("average_gradient");
     return names;
   }
-  void update(float* w, const float* g, float* const* s, int64_t n, bool decay) const override { run(w, g, s, n, decay); }
-  void update(double* w, const double* g, double* const* s, int64_t n, bool decay) const override { run(w, g, s, n, decay); }
-  void update_tensors(Tensor& w, const Tensor& g, std::vector<Tensor>& slots, bool decay) const override {
+  void update(float* w, const float* g, float* const* s, int64_t n, bool decay) const override {
+    run(w, g, s, n, decay);
+  }
+  void update(double* w, const double* g, double* const* s, int64_t n, bool decay) const override {
+    run(w, g, s, n, decay);
+  }
+  void update_tensors(Tensor& w, const Tensor& g, std::vector<Tensor>& slots,
+                      bool decay) const override {
     w.mul_(keep(decay));
     slots[0].mul_(options_.rho).add_(g.square(), 1 - options_.rho);
     Tensor denominator = slots[0] + options_.epsilon;
@@ -121,8 +145,9 @@ class RmspropRule : public Rule {
  private:
   template <class T>
   void run(T* w, const T* g, T* const* s, int64_t n, bool decay) const {
-    const RmsScalars<T> scalars{static_cast<T>(rate_), static_cast<T>(keep(decay)), static_cast<T>(options_.rho),
-                                static_cast<T>(options_.momentum), static_cast<T>(options_.epsilon)};
+    const RmsScalars<T> scalars{static_cast<T>(rate_), static_cast<T>(keep(decay)),
+                                static_cast<T>(options_.rho), static_cast<T>(options_.momentum),
+                                static_cast<T>(options_.epsilon)};
     const bool moment = options_.momentum > 0;
     if (options_.centered && moment) return run_rmsprop_both(w, g, s[0], s[1], s[2], n, scalars);
     if (options_.centered) return run_rmsprop_centered(w, g, s[0], s[1], n, scalars);
@@ -134,16 +159,19 @@ class RmspropRule : public Rule {
 
 class AdagradRule : public Rule {
  public:
-  explicit AdagradRule(const AdagradOptions& options) : Rule(options.learning_rate, options.weight_decay), options_(options) {}
+  explicit AdagradRule(const AdagradOptions& options)
+      : Rule(options.learning_rate, options.weight_decay), options_(options) {}
   std::vector<std::string> slot_names() const override { return {"accumulator"}; }
   double slot_initial_value() const override { return options_.initial_accumulator_value; }
   void update(float* w, const float* g, float* const* s, int64_t n, bool decay) const override {
-    run_adagrad(w, g, s[0], n, static_cast<float>(rate_), static_cast<float>(keep(decay)), static_cast<float>(options_.epsilon));
+    run_adagrad(w, g, s[0], n, static_cast<float>(rate_), static_cast<float>(keep(decay)),
+                static_cast<float>(options_.epsilon));
   }
   void update(double* w, const double* g, double* const* s, int64_t n, bool decay) const override {
     run_adagrad(w, g, s[0], n, rate_, keep(decay), options_.epsilon);
   }
-  void update_tensors(Tensor& w, const Tensor& g, std::vector<Tensor>& slots, bool decay) const override {
+  void update_tensors(Tensor& w, const Tensor& g, std::vector<Tensor>& slots,
+                      bool decay) const override {
     w.mul_(keep(decay));
     slots[0].add_(g.square());
     w.sub_(g * rate_ / (slots[0] + options_.epsilon).sqrt());
@@ -155,9 +183,17 @@ class AdagradRule : public Rule {
 
 }  // namespace
 
-std::shared_ptr<Rule> make_rule(const SGDOptions& options) { return std::make_shared<SgdRule>(options); }
-std::shared_ptr<Rule> make_rule(const AdamOptions& options) { return std::make_shared<AdamRule>(options); }
-std::shared_ptr<Rule> make_rule(const RMSpropOptions& options) { return std::make_shared<RmspropRule>(options); }
-std::shared_ptr<Rule> make_rule(const AdagradOptions& options) { return std::make_shared<AdagradRule>(options); }
+std::shared_ptr<Rule> make_rule(const SGDOptions& options) {
+  return std::make_shared<SgdRule>(options);
+}
+std::shared_ptr<Rule> make_rule(const AdamOptions& options) {
+  return std::make_shared<AdamRule>(options);
+}
+std::shared_ptr<Rule> make_rule(const RMSpropOptions& options) {
+  return std::make_shared<RmspropRule>(options);
+}
+std::shared_ptr<Rule> make_rule(const AdagradOptions& options) {
+  return std::make_shared<AdagradRule>(options);
+}
 
 }  // namespace tutti::keras::optimizers

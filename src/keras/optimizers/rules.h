@@ -11,10 +11,12 @@
 
 namespace tutti::keras::optimizers {
 
-/// What every rule has: the learning rate, which may be set between steps, and decoupled weight decay (w -= lr * decay * w first).
+/// What every rule has: the learning rate, which may be set between steps, and decoupled weight
+/// decay (w -= lr * decay * w first).
 class Rule : public distribute::UpdateRule {
  public:
-  Rule(double learning_rate, std::optional<double> weight_decay) : learning_rate_(learning_rate), weight_decay_(weight_decay.value_or(0)) {}
+  Rule(double learning_rate, std::optional<double> weight_decay)
+      : learning_rate_(learning_rate), weight_decay_(weight_decay.value_or(0)) {}
   double learning_rate() const { return learning_rate_.load(std::memory_order_relaxed); }
   void set_learning_rate(double rate) { learning_rate_.store(rate, std::memory_order_relaxed); }
   void begin_step(int64_t iteration) override { rate_ = learning_rate(); }

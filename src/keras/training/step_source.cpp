@@ -10,7 +10,7 @@ class ArraySource : public StepSource {
  public:
   ArraySource(ArrayData arrays, int64_t batch_size, bool shuffle, const distribute::Strategy& strategy)
       : arrays_(std::move(arrays)), rows_(arrays_.x.size(0)), batch_size_(batch_size), shuffle_(shuffle),
-        replicas_(strategy.num_local_replicas()), devices_(strategy.devices()), random_(first_seed()) {}
+        replicas_(strategy.num_local_replicas()), strategy_(strategy), random_(first_seed()) {}
 
   void start() override {
     at_ = 0;
@@ -26,13 +26,15 @@ class ArraySource : public StepSource {
     const int64_t part = (count + replicas_ - 1) / replicas_;
     Step step;
     step.rows = count;
-    for (int r = 0; r < replicas_; ++r) {
-      const int64_t begin = std::min(count, part * r);
-      const int64_t size = std::min(part, count - begin);
-      const c10::Device device = devices_[static_cast<std::size_t>(r)].torch_device();
-      step.batches.push_back({rows(arrays_.x, begin, size, device), rows(arrays_.y, begin, size, device),
-                              rows(arrays_.sample_weight, begin, size, device)});
-    }
+    strategy_.on_replica_team([&] {
+      for (int r = 0; r < replicas_; ++r) {
+        const int64_t begin = std::min(count, part * r);
+        const int64_t size = std::min(part, count - begin);
+        const c10::Device device = strategy_.devices()[static_cast<std::size_t>(r)].torch_device();
+        step.batches.push_back({rows(arrays_.x, begin, size, device), rows(arrays_.y, begin, size, device),
+                                rows(arrays_.sample_weight, begin, size, device)});
+      }
+    });
     at_ += count;
     return step;
   }
@@ -55,7 +57,7 @@ class ArraySource : public StepSource {
   int64_t batch_size_;
   bool shuffle_;
   int replicas_;
-  std::vector<DeviceName> devices_;
+  const distribute::Strategy& strategy_;
   RandomBits random_;
   Tensor order_;
   int64_t at_ = 0;
