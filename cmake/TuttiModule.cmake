@@ -90,6 +90,5 @@ function(tutti_tests word)
     target_precompile_headers(${word}_test REUSE_FROM tutti_pch)
   endif()
   gtest_discover_tests(${word}_test TEST_PREFIX "${word}." DISCOVERY_TIMEOUT 120
-    PROPERTIES TIMEOUT ${TUTTI_TEST_TIMEOUT} LABELS "${word}"
-    ENVIRONMENT "${TUTTI_TEST_ENVIRONMENT}")
+    PROPERTIES TIMEOUT ${TUTTI_TEST_TIMEOUT} LABELS "${word}")
 endfunction()
