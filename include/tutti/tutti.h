@@ -1,5 +1,6 @@
 #pragma once
-// All of Tutti. ATen's operators and factories come with it; torch::nn does not (include torch/torch.h for that).
+// All of Tutti. ATen's operators and factories come with it; torch::nn does not (include
+// torch/torch.h for that).
 
 #include <ATen/ATen.h>
 

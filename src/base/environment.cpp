@@ -20,7 +20,8 @@ int64_t environment_int(const std::string& name, int64_t fallback, int64_t low, 
   int64_t value = 0;
   const auto [end, status] = std::from_chars(text->data(), text->data() + text->size(), value);
   if (status != std::errc() || end != text->data() + text->size() || value < low || value > high) {
-    throw InvalidArgument(cat("environment [", name, "]: \"", *text, "\", expected a whole number from ", low, " to ", high,
+    throw InvalidArgument(cat("environment [", name, "]: \"", *text,
+                              "\", expected a whole number from ", low, " to ", high,
                               "; correct it or unset it"));
   }
   return value;
@@ -32,7 +33,8 @@ bool environment_flag(const std::string& name) {
   const std::string lower = to_lower(*text);
   if (lower == "1" || lower == "true" || lower == "yes" || lower == "on") return true;
   if (lower == "0" || lower == "false" || lower == "no" || lower == "off") return false;
-  throw InvalidArgument(cat("environment [", name, "]: \"", *text, "\", expected 1 or 0; correct it or unset it"));
+  throw InvalidArgument(
+      cat("environment [", name, "]: \"", *text, "\", expected 1 or 0; correct it or unset it"));
 }
 
 }  // namespace tutti

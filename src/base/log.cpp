@@ -19,7 +19,10 @@ LogLevel level_from_environment() {
   if (name == "warning") return LogLevel::kWarning;
   if (name == "error") return LogLevel::kError;
   if (name == "off") return LogLevel::kOff;
-  std::fprintf(stderr, "[tutti warning] TUTTI_LOG is \"%s\", expected debug, info, warning, error or off; using info\n", text);
+  std::fprintf(stderr,
+               "[tutti warning] TUTTI_LOG is \"%s\", expected debug, info, warning, error or off; "
+               "using info\n",
+               text);
   return LogLevel::kInfo;
 }
 
@@ -30,11 +33,16 @@ std::atomic<LogLevel>& current_level() {
 
 const char* name_of(LogLevel level) {
   switch (level) {
-    case LogLevel::kDebug: return "debug";
-    case LogLevel::kInfo: return "info";
-    case LogLevel::kWarning: return "warning";
-    case LogLevel::kError: return "error";
-    case LogLevel::kOff: break;
+    case LogLevel::kDebug:
+      return "debug";
+    case LogLevel::kInfo:
+      return "info";
+    case LogLevel::kWarning:
+      return "warning";
+    case LogLevel::kError:
+      return "error";
+    case LogLevel::kOff:
+      break;
   }
   return "off";
 }

@@ -8,13 +8,15 @@
 namespace tutti::data {
 namespace {
 
-/// The tensors stacked along a new first axis. Contiguous ones are copied one after the other, without a view for each.
+/// The tensors stacked along a new first axis. Contiguous ones are copied one after the other,
+/// without a view for each.
 Tensor stack(const std::vector<Tensor>& items) {
   const Tensor& first = items[0];
   for (const Tensor& item : items) {
     if (item.sizes() != first.sizes() || item.scalar_type() != first.scalar_type()) {
-      throw InvalidArgument(cat("batch: elements ", TensorSpec::of(first), " and ", TensorSpec::of(item),
-                                ", expected one shape and dtype; use padded_batch, or make them equal with map"));
+      throw InvalidArgument(
+          cat("batch: elements ", TensorSpec::of(first), " and ", TensorSpec::of(item),
+              ", expected one shape and dtype; use padded_batch, or make them equal with map"));
     }
   }
   bool plain = first.is_cpu();
@@ -55,13 +57,17 @@ class BatchPlan : public UnaryPlan {
 
  private:
   struct Pass : Iterator {
-    Pass(std::unique_ptr<Iterator> input, int64_t size, bool drop) : input(std::move(input)), size(size), drop(drop) {}
-    std::optional<Nest> next() override { return input->table() != nullptr ? next_of_rows() : next_of_elements(); }
+    Pass(std::unique_ptr<Iterator> input, int64_t size, bool drop)
+        : input(std::move(input)), size(size), drop(drop) {}
+    std::optional<Nest> next() override {
+      return input->table() != nullptr ? next_of_rows() : next_of_elements();
+    }
 
     std::optional<Nest> next_of_rows() {
       indices.clear();
       input->next_rows(size, indices);
-      if (indices.empty() || (drop && static_cast<int64_t>(indices.size()) < size)) return std::nullopt;
+      if (indices.empty() || (drop && static_cast<int64_t>(indices.size()) < size))
+        return std::nullopt;
       return input->table()->rows(indices);
     }
     std::optional<Nest> next_of_elements() {
@@ -74,8 +80,8 @@ class BatchPlan : public UnaryPlan {
         if (count == 0) {
           structure = *element;
         } else if (!same_structure(structure, *element)) {
-          throw InvalidArgument(cat("batch: elements of the structures ", structure.structure(), " and ", element->structure(),
-                                    ", expected one"));
+          throw InvalidArgument(cat("batch: elements of the structures ", structure.structure(),
+                                    " and ", element->structure(), ", expected one"));
         }
         std::size_t column = 0;
         element->for_each([&](const Tensor& leaf) {
@@ -101,15 +107,19 @@ int64_t rows_of(const char* operation, const Nest& batch) {
   int64_t rows = -1;
   batch.for_each([&](const Tensor& leaf) {
     if (leaf.dim() == 0) {
-      throw InvalidArgument(cat(operation, ": an element with a scalar component, expected batches of rank 1 or more; call batch() on the "
+      throw InvalidArgument(cat(operation,
+                                ": an element with a scalar component, expected batches of rank 1 "
+                                "or more; call batch() on the "
                                 "dataset first"));
     }
     if (rows >= 0 && leaf.size(0) != rows) {
-      throw InvalidArgument(cat(operation, ": components with ", rows, " and ", leaf.size(0), " rows, expected one number"));
+      throw InvalidArgument(cat(operation, ": components with ", rows, " and ", leaf.size(0),
+                                " rows, expected one number"));
     }
     rows = leaf.size(0);
   });
-  if (rows < 0) throw InvalidArgument(cat(operation, ": an element without tensors, expected at least one"));
+  if (rows < 0)
+    throw InvalidArgument(cat(operation, ": an element without tensors, expected at least one"));
   return rows;
 }
 
@@ -138,7 +148,9 @@ class UnbatchPlan : public UnaryPlan {
       return leaf;
     });
   }
-  std::unique_ptr<Iterator> iterator() const override { return std::make_unique<Pass>(input().iterator()); }
+  std::unique_ptr<Iterator> iterator() const override {
+    return std::make_unique<Pass>(input().iterator());
+  }
 
  private:
   struct Pass : Iterator {
@@ -170,7 +182,8 @@ SpecNest with_unknown_rows(const SpecNest& spec, std::optional<int64_t> rows) {
 
 class LegacyRebatchPlan : public UnaryPlan {
  public:
-  LegacyRebatchPlan(PlanPtr input, int num_pieces) : UnaryPlan(std::move(input)), num_pieces_(num_pieces) {}
+  LegacyRebatchPlan(PlanPtr input, int num_pieces)
+      : UnaryPlan(std::move(input)), num_pieces_(num_pieces) {}
   std::string name() const override { return "legacy_rebatch"; }
   int64_t cardinality() const override {
     const int64_t batches = input().cardinality();
@@ -180,15 +193,19 @@ class LegacyRebatchPlan : public UnaryPlan {
     const SpecNest spec = input().element_spec();
     std::optional<int64_t> rows;
     spec.for_each([&](const TensorSpec& leaf) {
-      if (!leaf.shape.empty() && leaf.shape[0] >= 0 && leaf.shape[0] % num_pieces_ == 0) rows = leaf.shape[0] / num_pieces_;
+      if (!leaf.shape.empty() && leaf.shape[0] >= 0 && leaf.shape[0] % num_pieces_ == 0)
+        rows = leaf.shape[0] / num_pieces_;
     });
     return with_unknown_rows(spec, rows);
   }
-  std::unique_ptr<Iterator> iterator() const override { return std::make_unique<Pass>(input().iterator(), num_pieces_); }
+  std::unique_ptr<Iterator> iterator() const override {
+    return std::make_unique<Pass>(input().iterator(), num_pieces_);
+  }
 
  private:
   struct Pass : Iterator {
-    Pass(std::unique_ptr<Iterator> input, int num_pieces) : input(std::move(input)), num_pieces(num_pieces), piece(num_pieces) {}
+    Pass(std::unique_ptr<Iterator> input, int num_pieces)
+        : input(std::move(input)), num_pieces(num_pieces), piece(num_pieces) {}
     std::optional<Nest> next() override {
       if (piece == num_pieces) {
         auto next_batch = input->next();
@@ -212,9 +229,12 @@ class LegacyRebatchPlan : public UnaryPlan {
 
 class StaticRebatchPlan : public UnaryPlan {
  public:
-  StaticRebatchPlan(PlanPtr input, std::vector<int64_t> sizes) : UnaryPlan(std::move(input)), sizes_(std::move(sizes)) {}
+  StaticRebatchPlan(PlanPtr input, std::vector<int64_t> sizes)
+      : UnaryPlan(std::move(input)), sizes_(std::move(sizes)) {}
   std::string name() const override { return "static_rebatch"; }
-  int64_t cardinality() const override { return input().cardinality() == kInfinite ? kInfinite : kUnknown; }
+  int64_t cardinality() const override {
+    return input().cardinality() == kInfinite ? kInfinite : kUnknown;
+  }
   SpecNest element_spec() const override {
     std::optional<int64_t> rows = sizes_[0];
     for (int64_t size : sizes_) {
@@ -226,11 +246,14 @@ class StaticRebatchPlan : public UnaryPlan {
     });
     return with_unknown_rows(spec, rows);
   }
-  std::unique_ptr<Iterator> iterator() const override { return std::make_unique<Pass>(input().iterator(), sizes_); }
+  std::unique_ptr<Iterator> iterator() const override {
+    return std::make_unique<Pass>(input().iterator(), sizes_);
+  }
 
  private:
   struct Pass : Iterator {
-    Pass(std::unique_ptr<Iterator> input, std::vector<int64_t> sizes) : input(std::move(input)), sizes(std::move(sizes)) {}
+    Pass(std::unique_ptr<Iterator> input, std::vector<int64_t> sizes)
+        : input(std::move(input)), sizes(std::move(sizes)) {}
     std::optional<Nest> next() override {
       const int64_t wanted = sizes[turn];
       std::vector<Nest> parts;
@@ -287,20 +310,27 @@ PlanPtr plans::batch(PlanPtr input, int64_t size, const BatchOptions& options) {
 
 PlanPtr plans::unbatch(PlanPtr input) { return std::make_shared<UnbatchPlan>(std::move(input)); }
 
-PlanPtr legacy_rebatch(PlanPtr input, int num_pieces) { return std::make_shared<LegacyRebatchPlan>(std::move(input), num_pieces); }
+PlanPtr legacy_rebatch(PlanPtr input, int num_pieces) {
+  return std::make_shared<LegacyRebatchPlan>(std::move(input), num_pieces);
+}
 
 PlanPtr static_rebatch(PlanPtr input, std::vector<int64_t> sizes) {
   int64_t total = 0;
   for (int64_t size : sizes) total += size;
-  if (total < 1) throw InvalidArgument("rebatch: sizes that add up to 0, expected at least one row");
+  if (total < 1)
+    throw InvalidArgument("rebatch: sizes that add up to 0, expected at least one row");
   return std::make_shared<StaticRebatchPlan>(std::move(input), std::move(sizes));
 }
 
-std::vector<int64_t> batch_sizes_for_worker(int64_t global_batch, int num_workers, int replicas_per_worker, int worker) {
+std::vector<int64_t> batch_sizes_for_worker(int64_t global_batch, int num_workers,
+                                            int replicas_per_worker, int worker) {
   const int replicas = num_workers * replicas_per_worker;
-  if (global_batch < 1 || num_workers < 1 || replicas_per_worker < 1 || worker < 0 || worker >= num_workers) {
-    throw InvalidArgument(cat("batch sizes: global batch ", global_batch, ", worker ", worker, " of ", num_workers, " with ", replicas_per_worker,
-                              " replicas, expected positive numbers and a worker below their number"));
+  if (global_batch < 1 || num_workers < 1 || replicas_per_worker < 1 || worker < 0 ||
+      worker >= num_workers) {
+    throw InvalidArgument(
+        cat("batch sizes: global batch ", global_batch, ", worker ", worker, " of ", num_workers,
+            " with ", replicas_per_worker,
+            " replicas, expected positive numbers and a worker below their number"));
   }
   std::vector<int64_t> sizes;
   for (int i = 0; i < replicas; ++i) {

@@ -15,11 +15,12 @@
 namespace tutti::data::plans {
 namespace {
 
-/// Seeds of the passes over one shuffle: a stream that belongs to the dataset, so that each pass has another order and a seeded
-/// program has the same ones in each run.
+/// Seeds of the passes over one shuffle: a stream that belongs to the dataset, so that each pass
+/// has another order and a seeded program has the same ones in each run.
 class PassSeeds {
  public:
-  explicit PassSeeds(const ShuffleOptions& options) : options_(options), offset_(next_seed_offset()) {}
+  explicit PassSeeds(const ShuffleOptions& options)
+      : options_(options), offset_(next_seed_offset()) {}
   uint64_t next() {
     MutexLock lock(mutex_);
     if (!stream_ || generation_ != seed_generation()) {
@@ -34,7 +35,9 @@ class PassSeeds {
   uint64_t first_seed() const {
     constexpr uint64_t kDefaultGlobalSeed = 87654321;
     const auto global = global_seed();
-    if (options_.seed) return mix_seeds(global ? static_cast<uint64_t>(*global) : kDefaultGlobalSeed, static_cast<uint64_t>(*options_.seed));
+    if (options_.seed)
+      return mix_seeds(global ? static_cast<uint64_t>(*global) : kDefaultGlobalSeed,
+                       static_cast<uint64_t>(*options_.seed));
     if (global) return mix_seeds(static_cast<uint64_t>(*global), static_cast<uint64_t>(offset_));
     std::random_device device;
     return mix_seeds(device(), device());
@@ -47,9 +50,11 @@ class PassSeeds {
   uint64_t fixed_ = 0;
 };
 
-/// A reservoir: fill it, then again and again hand out a random slot and put the next element there; at the end it drains.
+/// A reservoir: fill it, then again and again hand out a random slot and put the next element
+/// there; at the end it drains.
 template <class Item, class Fetch>
-std::optional<Item> draw(std::vector<Item>& buffer, std::size_t capacity, RandomBits& random, Fetch fetch) {
+std::optional<Item> draw(std::vector<Item>& buffer, std::size_t capacity, RandomBits& random,
+                         Fetch fetch) {
   while (buffer.size() < capacity) {
     auto item = fetch();
     if (!item) break;
@@ -66,7 +71,9 @@ std::optional<Item> draw(std::vector<Item>& buffer, std::size_t capacity, Random
 class ShufflePlan : public UnaryPlan {
  public:
   ShufflePlan(PlanPtr input, int64_t buffer_size, const ShuffleOptions& options)
-      : UnaryPlan(std::move(input)), capacity_(static_cast<std::size_t>(buffer_size)), seeds_(std::make_unique<PassSeeds>(options)) {}
+      : UnaryPlan(std::move(input)),
+        capacity_(static_cast<std::size_t>(buffer_size)),
+        seeds_(std::make_unique<PassSeeds>(options)) {}
   std::string name() const override { return "shuffle"; }
   std::unique_ptr<Iterator> iterator() const override {
     return std::make_unique<Pass>(input().iterator(), capacity_, seeds_->next());
@@ -119,7 +126,8 @@ struct CacheContent {
   std::vector<Nest> elements;
 };
 
-/// Collects elements while they pass. Rows go into columns that are allocated for the expected number, so nothing is kept twice.
+/// Collects elements while they pass. Rows go into columns that are allocated for the expected
+/// number, so nothing is kept twice.
 class CacheFiller {
  public:
   explicit CacheFiller(int64_t expected) : expected_(expected) {}
@@ -136,7 +144,8 @@ class CacheFiller {
     if (as_rows_ && count_ > 0) {
       content->table = RowTable{pack_as(structure_, std::move(columns_)), count_};
       if (count_ < expected_) {
-        content->table->structure = content->table->structure.map_leaves([this](const Tensor& column) { return column.narrow(0, 0, count_); });
+        content->table->structure = content->table->structure.map_leaves(
+            [this](const Tensor& column) { return column.narrow(0, 0, count_); });
       }
     } else {
       content->elements = std::move(elements_);
@@ -160,7 +169,8 @@ class CacheFiller {
     std::size_t column = 0;
     element.for_each([&](const Tensor& leaf) {
       const Tensor& rows = columns_[column++];
-      fits = fits && leaf.sizes() == rows.sizes().slice(1) && leaf.scalar_type() == rows.scalar_type() && leaf.device() == rows.device();
+      fits = fits && leaf.sizes() == rows.sizes().slice(1) &&
+             leaf.scalar_type() == rows.scalar_type() && leaf.device() == rows.device();
     });
     return fits;
   }
@@ -170,7 +180,10 @@ class CacheFiller {
       Tensor& rows = columns_[column++];
       const std::size_t bytes = leaf.nbytes();
       if (leaf.is_cpu() && leaf.is_contiguous()) {
-        if (bytes > 0) std::memcpy(static_cast<char*>(rows.data_ptr()) + static_cast<std::size_t>(count_) * bytes, leaf.const_data_ptr(), bytes);
+        if (bytes > 0)
+          std::memcpy(
+              static_cast<char*>(rows.data_ptr()) + static_cast<std::size_t>(count_) * bytes,
+              leaf.const_data_ptr(), bytes);
       } else {
         rows.select(0, count_).copy_(leaf);
       }
@@ -195,7 +208,8 @@ class CacheFiller {
 
 class CachePlan : public UnaryPlan {
  public:
-  explicit CachePlan(PlanPtr input) : UnaryPlan(std::move(input)), shared_(std::make_shared<Shared>()) {}
+  explicit CachePlan(PlanPtr input)
+      : UnaryPlan(std::move(input)), shared_(std::make_shared<Shared>()) {}
   std::string name() const override { return "cache"; }
   SpecNest element_spec() const override {
     const auto content = shared_->get();
@@ -224,7 +238,10 @@ class CachePlan : public UnaryPlan {
     FillPass(std::unique_ptr<Iterator> input, std::shared_ptr<Shared> shared, int64_t expected)
         : input(std::move(input)), shared(std::move(shared)), filler(expected) {}
     ~FillPass() override {
-      if (!done && started) log_debug("cache: a pass ended early; its elements are dropped, the next complete pass fills the cache");
+      if (!done && started)
+        log_debug(
+            "cache: a pass ended early; its elements are dropped, the next complete pass fills the "
+            "cache");
     }
     std::optional<Nest> next() override {
       if (done) return std::nullopt;
@@ -256,7 +273,8 @@ class CachePlan : public UnaryPlan {
     }
     const RowTable* table() const override { return content->table ? &*content->table : nullptr; }
     void next_rows(int64_t count, std::vector<int64_t>& indices) override {
-      for (; count > 0 && at < static_cast<std::size_t>(content->table->num_rows); --count) indices.push_back(static_cast<int64_t>(at++));
+      for (; count > 0 && at < static_cast<std::size_t>(content->table->num_rows); --count)
+        indices.push_back(static_cast<int64_t>(at++));
     }
     std::shared_ptr<const CacheContent> content;
     std::size_t at = 0;
@@ -266,9 +284,12 @@ class CachePlan : public UnaryPlan {
 
 class PrefetchPlan : public UnaryPlan {
  public:
-  PrefetchPlan(PlanPtr input, std::size_t capacity) : UnaryPlan(std::move(input)), capacity_(capacity) {}
+  PrefetchPlan(PlanPtr input, std::size_t capacity)
+      : UnaryPlan(std::move(input)), capacity_(capacity) {}
   std::string name() const override { return "prefetch"; }
-  std::unique_ptr<Iterator> iterator() const override { return std::make_unique<Pass>(input().iterator(), capacity_); }
+  std::unique_ptr<Iterator> iterator() const override {
+    return std::make_unique<Pass>(input().iterator(), capacity_);
+  }
 
  private:
   /// An element, the end (neither), or the exception that stood in its place.
@@ -334,16 +355,21 @@ class PrefetchPlan : public UnaryPlan {
 }  // namespace
 
 PlanPtr shuffle(PlanPtr input, int64_t buffer_size, const ShuffleOptions& options) {
-  if (buffer_size < 1) throw InvalidArgument(cat("shuffle: a buffer of ", buffer_size, " elements, expected at least 1"));
+  if (buffer_size < 1)
+    throw InvalidArgument(
+        cat("shuffle: a buffer of ", buffer_size, " elements, expected at least 1"));
   return std::make_shared<ShufflePlan>(std::move(input), buffer_size, options);
 }
 
 PlanPtr cache(PlanPtr input) { return std::make_shared<CachePlan>(std::move(input)); }
 
 PlanPtr prefetch(PlanPtr input, int64_t buffer_size) {
-  if (buffer_size < -1) throw InvalidArgument(cat("prefetch: a buffer of ", buffer_size, ", expected -1 (automatic), 0 (none) or more"));
+  if (buffer_size < -1)
+    throw InvalidArgument(
+        cat("prefetch: a buffer of ", buffer_size, ", expected -1 (automatic), 0 (none) or more"));
   if (buffer_size == 0) return input;
-  return std::make_shared<PrefetchPlan>(std::move(input), buffer_size < 0 ? 2 : static_cast<std::size_t>(buffer_size));
+  return std::make_shared<PrefetchPlan>(
+      std::move(input), buffer_size < 0 ? 2 : static_cast<std::size_t>(buffer_size));
 }
 
 }  // namespace tutti::data::plans

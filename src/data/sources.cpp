@@ -13,11 +13,14 @@ int64_t range_size(int64_t start, int64_t stop, int64_t step) {
 
 class RangePlan : public Plan {
  public:
-  RangePlan(int64_t start, int64_t stop, int64_t step) : Plan({}), start_(start), step_(step), size_(range_size(start, stop, step)) {}
+  RangePlan(int64_t start, int64_t stop, int64_t step)
+      : Plan({}), start_(start), step_(step), size_(range_size(start, stop, step)) {}
   std::string name() const override { return "range"; }
   int64_t cardinality() const override { return size_; }
   SpecNest element_spec() const override { return TensorSpec{{}, at::kLong}; }
-  std::unique_ptr<Iterator> iterator() const override { return std::make_unique<Pass>(start_, step_, size_); }
+  std::unique_ptr<Iterator> iterator() const override {
+    return std::make_unique<Pass>(start_, step_, size_);
+  }
 
  private:
   struct Pass : Iterator {
@@ -58,7 +61,8 @@ class TensorsPlan : public Plan {
 
 class SlicesPlan : public Plan {
  public:
-  explicit SlicesPlan(RowTable table) : Plan({}), table_(std::make_shared<RowTable>(std::move(table))) {}
+  explicit SlicesPlan(RowTable table)
+      : Plan({}), table_(std::make_shared<RowTable>(std::move(table))) {}
   std::string name() const override { return "from_tensor_slices"; }
   int64_t cardinality() const override { return table_->num_rows; }
   SpecNest element_spec() const override {
@@ -92,11 +96,14 @@ class GeneratorPlan : public Plan {
   std::string name() const override { return "from_generator"; }
   int64_t cardinality() const override { return kUnknown; }
   SpecNest element_spec() const override { return spec_ ? *spec_ : Plan::element_spec(); }
-  std::unique_ptr<Iterator> iterator() const override { return std::make_unique<Pass>(factory_(), spec_); }
+  std::unique_ptr<Iterator> iterator() const override {
+    return std::make_unique<Pass>(factory_(), spec_);
+  }
 
  private:
   struct Pass : Iterator {
-    Pass(NestGenerator generator, std::optional<SpecNest> spec) : generator(std::move(generator)), spec(std::move(spec)) {}
+    Pass(NestGenerator generator, std::optional<SpecNest> spec)
+        : generator(std::move(generator)), spec(std::move(spec)) {}
     std::optional<Nest> next() override {
       if (done) return std::nullopt;
       auto element = generator();
@@ -106,13 +113,16 @@ class GeneratorPlan : public Plan {
     }
     void check(const Nest& element) const {
       if (!same_structure(element, *spec)) {
-        throw InvalidArgument(cat("from_generator: an element of the structure ", element.structure(), ", expected ", spec->structure()));
+        throw InvalidArgument(cat("from_generator: an element of the structure ",
+                                  element.structure(), ", expected ", spec->structure()));
       }
       const auto found = flatten(element);
       const auto wanted = flatten(*spec);
       for (std::size_t i = 0; i < found.size(); ++i) {
         const TensorSpec actual = TensorSpec::of(found[i]);
-        if (!wanted[i].accepts(actual)) throw InvalidArgument(cat("from_generator: an element ", actual, ", expected ", wanted[i]));
+        if (!wanted[i].accepts(actual))
+          throw InvalidArgument(
+              cat("from_generator: an element ", actual, ", expected ", wanted[i]));
       }
     }
     NestGenerator generator;
@@ -134,17 +144,22 @@ PlanPtr from_tensors(Nest element) { return std::make_shared<TensorsPlan>(std::m
 
 PlanPtr from_tensor_slices(Nest columns) {
   const auto leaves = flatten(columns);
-  if (leaves.empty()) throw InvalidArgument("from_tensor_slices: no tensors, expected at least one");
+  if (leaves.empty())
+    throw InvalidArgument("from_tensor_slices: no tensors, expected at least one");
   for (const Tensor& leaf : leaves) {
     if (!leaf.defined() || leaf.dim() == 0) {
-      throw InvalidArgument("from_tensor_slices: a scalar component, expected rank 1 or more to slice; use from_tensors for one element");
+      throw InvalidArgument(
+          "from_tensor_slices: a scalar component, expected rank 1 or more to slice; use "
+          "from_tensors for one element");
     }
     if (leaf.size(0) != leaves[0].size(0)) {
-      throw InvalidArgument(cat("from_tensor_slices: components of shape ", shape_text(leaves[0].sizes()), " and ", shape_text(leaf.sizes()),
+      throw InvalidArgument(cat("from_tensor_slices: components of shape ",
+                                shape_text(leaves[0].sizes()), " and ", shape_text(leaf.sizes()),
                                 ", expected one length along the first axis"));
     }
   }
-  RowTable table{columns.map_leaves([](const Tensor& column) { return column.detach(); }), leaves[0].size(0)};
+  RowTable table{columns.map_leaves([](const Tensor& column) { return column.detach(); }),
+                 leaves[0].size(0)};
   return std::make_shared<SlicesPlan>(std::move(table));
 }
 

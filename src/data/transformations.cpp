@@ -8,14 +8,18 @@ namespace {
 
 class MapPlan : public UnaryPlan {
  public:
-  MapPlan(PlanPtr input, NestFunction function) : UnaryPlan(std::move(input)), function_(std::move(function)) {}
+  MapPlan(PlanPtr input, NestFunction function)
+      : UnaryPlan(std::move(input)), function_(std::move(function)) {}
   std::string name() const override { return "map"; }
   SpecNest element_spec() const override { return Plan::element_spec(); }
-  std::unique_ptr<Iterator> iterator() const override { return std::make_unique<Pass>(input().iterator(), function_); }
+  std::unique_ptr<Iterator> iterator() const override {
+    return std::make_unique<Pass>(input().iterator(), function_);
+  }
 
  private:
   struct Pass : Iterator {
-    Pass(std::unique_ptr<Iterator> input, NestFunction function) : input(std::move(input)), function(std::move(function)) {}
+    Pass(std::unique_ptr<Iterator> input, NestFunction function)
+        : input(std::move(input)), function(std::move(function)) {}
     std::optional<Nest> next() override {
       auto element = input->next();
       if (!element) return std::nullopt;
@@ -30,14 +34,18 @@ class MapPlan : public UnaryPlan {
 
 class FilterPlan : public UnaryPlan {
  public:
-  FilterPlan(PlanPtr input, NestPredicate predicate) : UnaryPlan(std::move(input)), predicate_(std::move(predicate)) {}
+  FilterPlan(PlanPtr input, NestPredicate predicate)
+      : UnaryPlan(std::move(input)), predicate_(std::move(predicate)) {}
   std::string name() const override { return "filter"; }
   int64_t cardinality() const override { return input().cardinality() == 0 ? 0 : kUnknown; }
-  std::unique_ptr<Iterator> iterator() const override { return std::make_unique<Pass>(input().iterator(), predicate_); }
+  std::unique_ptr<Iterator> iterator() const override {
+    return std::make_unique<Pass>(input().iterator(), predicate_);
+  }
 
  private:
   struct Pass : Iterator {
-    Pass(std::unique_ptr<Iterator> input, NestPredicate predicate) : input(std::move(input)), predicate(std::move(predicate)) {}
+    Pass(std::unique_ptr<Iterator> input, NestPredicate predicate)
+        : input(std::move(input)), predicate(std::move(predicate)) {}
     std::optional<Nest> next() override {
       for (;;) {
         auto element = input->next();
@@ -61,11 +69,14 @@ class TakePlan : public UnaryPlan {
     if (size == kUnknown) return count_ == 0 ? 0 : kUnknown;
     return std::min(size, count_);
   }
-  std::unique_ptr<Iterator> iterator() const override { return std::make_unique<Pass>(input().iterator(), count_); }
+  std::unique_ptr<Iterator> iterator() const override {
+    return std::make_unique<Pass>(input().iterator(), count_);
+  }
 
  private:
   struct Pass : ForwardingIterator {
-    Pass(std::unique_ptr<Iterator> input, int64_t count) : ForwardingIterator(std::move(input)), left(count) {}
+    Pass(std::unique_ptr<Iterator> input, int64_t count)
+        : ForwardingIterator(std::move(input)), left(count) {}
     std::optional<Nest> next() override {
       if (left == 0) return std::nullopt;
       if (left > 0) --left;
@@ -90,11 +101,14 @@ class SkipPlan : public UnaryPlan {
     if (count_ < 0) return 0;
     return size < 0 ? size : std::max<int64_t>(0, size - count_);
   }
-  std::unique_ptr<Iterator> iterator() const override { return std::make_unique<Pass>(input().iterator(), count_); }
+  std::unique_ptr<Iterator> iterator() const override {
+    return std::make_unique<Pass>(input().iterator(), count_);
+  }
 
  private:
   struct Pass : ForwardingIterator {
-    Pass(std::unique_ptr<Iterator> input, int64_t count) : ForwardingIterator(std::move(input)), left(count) {}
+    Pass(std::unique_ptr<Iterator> input, int64_t count)
+        : ForwardingIterator(std::move(input)), left(count) {}
     std::optional<Nest> next() override {
       drop();
       return left < 0 ? std::nullopt : input().next();
@@ -121,13 +135,16 @@ class SkipPlan : public UnaryPlan {
 
 class ShardPlan : public UnaryPlan {
  public:
-  ShardPlan(PlanPtr input, int64_t num_shards, int64_t index) : UnaryPlan(std::move(input)), num_shards_(num_shards), index_(index) {}
+  ShardPlan(PlanPtr input, int64_t num_shards, int64_t index)
+      : UnaryPlan(std::move(input)), num_shards_(num_shards), index_(index) {}
   std::string name() const override { return "shard"; }
   int64_t cardinality() const override {
     const int64_t size = input().cardinality();
     return size < 0 ? size : size <= index_ ? 0 : (size - index_ + num_shards_ - 1) / num_shards_;
   }
-  std::unique_ptr<Iterator> iterator() const override { return std::make_unique<Pass>(input().iterator(), num_shards_, index_); }
+  std::unique_ptr<Iterator> iterator() const override {
+    return std::make_unique<Pass>(input().iterator(), num_shards_, index_);
+  }
 
  private:
   struct Pass : ForwardingIterator {
@@ -201,7 +218,8 @@ class RepeatPlan : public UnaryPlan {
       current = left == 0 || !any ? nullptr : plan->iterator();
       any = false;
       if (left > 0) --left;
-      if (rows != nullptr && current && current->table() != rows) throw Internal("repeat: another table in a later pass");
+      if (rows != nullptr && current && current->table() != rows)
+        throw Internal("repeat: another table in a later pass");
     }
     PlanPtr plan;
     int64_t left;
@@ -217,8 +235,12 @@ class EnumeratePlan : public UnaryPlan {
  public:
   EnumeratePlan(PlanPtr input, int64_t start) : UnaryPlan(std::move(input)), start_(start) {}
   std::string name() const override { return "enumerate"; }
-  SpecNest element_spec() const override { return SpecNest::tuple({TensorSpec{{}, at::kLong}, input().element_spec()}); }
-  std::unique_ptr<Iterator> iterator() const override { return std::make_unique<Pass>(input().iterator(), start_); }
+  SpecNest element_spec() const override {
+    return SpecNest::tuple({TensorSpec{{}, at::kLong}, input().element_spec()});
+  }
+  std::unique_ptr<Iterator> iterator() const override {
+    return std::make_unique<Pass>(input().iterator(), start_);
+  }
 
  private:
   struct Pass : Iterator {
@@ -292,11 +314,14 @@ class ConcatenatePlan : public Plan {
     std::size_t next = 0;
     return a.map_leaves([&](const TensorSpec& leaf) { return leaf.relaxed_with(theirs[next++]); });
   }
-  std::unique_ptr<Iterator> iterator() const override { return std::make_unique<Pass>(inputs()[0]->iterator(), inputs()[1]); }
+  std::unique_ptr<Iterator> iterator() const override {
+    return std::make_unique<Pass>(inputs()[0]->iterator(), inputs()[1]);
+  }
 
  private:
   struct Pass : Iterator {
-    Pass(std::unique_ptr<Iterator> first, PlanPtr second) : current(std::move(first)), second(std::move(second)) {}
+    Pass(std::unique_ptr<Iterator> first, PlanPtr second)
+        : current(std::move(first)), second(std::move(second)) {}
     std::optional<Nest> next() override {
       for (;;) {
         auto element = current->next();
@@ -312,7 +337,8 @@ class ConcatenatePlan : public Plan {
 
 class OptionsPlan : public UnaryPlan {
  public:
-  OptionsPlan(PlanPtr input, const Options& options) : UnaryPlan(std::move(input)), options_(options) {}
+  OptionsPlan(PlanPtr input, const Options& options)
+      : UnaryPlan(std::move(input)), options_(options) {}
   std::string name() const override { return "with_options"; }
   Options options() const override { return options_; }
   std::unique_ptr<Iterator> iterator() const override { return input().iterator(); }
@@ -323,26 +349,38 @@ class OptionsPlan : public UnaryPlan {
 
 }  // namespace
 
-PlanPtr map(PlanPtr input, NestFunction function) { return std::make_shared<MapPlan>(std::move(input), std::move(function)); }
-PlanPtr filter(PlanPtr input, NestPredicate predicate) { return std::make_shared<FilterPlan>(std::move(input), std::move(predicate)); }
-PlanPtr enumerate(PlanPtr input, int64_t start) { return std::make_shared<EnumeratePlan>(std::move(input), start); }
-PlanPtr with_options(PlanPtr input, const Options& options) { return std::make_shared<OptionsPlan>(std::move(input), options); }
+PlanPtr map(PlanPtr input, NestFunction function) {
+  return std::make_shared<MapPlan>(std::move(input), std::move(function));
+}
+PlanPtr filter(PlanPtr input, NestPredicate predicate) {
+  return std::make_shared<FilterPlan>(std::move(input), std::move(predicate));
+}
+PlanPtr enumerate(PlanPtr input, int64_t start) {
+  return std::make_shared<EnumeratePlan>(std::move(input), start);
+}
+PlanPtr with_options(PlanPtr input, const Options& options) {
+  return std::make_shared<OptionsPlan>(std::move(input), options);
+}
 
 PlanPtr take(PlanPtr input, int64_t count) {
-  if (count < -1) throw InvalidArgument(cat("take: ", count, " elements, expected -1 (all), 0 or more"));
+  if (count < -1)
+    throw InvalidArgument(cat("take: ", count, " elements, expected -1 (all), 0 or more"));
   return std::make_shared<TakePlan>(std::move(input), count);
 }
 PlanPtr skip(PlanPtr input, int64_t count) {
-  if (count < -1) throw InvalidArgument(cat("skip: ", count, " elements, expected -1 (all), 0 or more"));
+  if (count < -1)
+    throw InvalidArgument(cat("skip: ", count, " elements, expected -1 (all), 0 or more"));
   return std::make_shared<SkipPlan>(std::move(input), count);
 }
 PlanPtr repeat(PlanPtr input, int64_t count) {
-  if (count < -1) throw InvalidArgument(cat("repeat: ", count, " times, expected -1 (for ever), 0 or more"));
+  if (count < -1)
+    throw InvalidArgument(cat("repeat: ", count, " times, expected -1 (for ever), 0 or more"));
   return std::make_shared<RepeatPlan>(std::move(input), count);
 }
 PlanPtr shard(PlanPtr input, int64_t num_shards, int64_t index) {
   if (num_shards < 1 || index < 0 || index >= num_shards) {
-    throw InvalidArgument(cat("shard: index ", index, " of ", num_shards, " shards, expected an index from 0 to below the number of shards"));
+    throw InvalidArgument(cat("shard: index ", index, " of ", num_shards,
+                              " shards, expected an index from 0 to below the number of shards"));
   }
   return std::make_shared<ShardPlan>(std::move(input), num_shards, index);
 }
@@ -355,13 +393,15 @@ PlanPtr concatenate(PlanPtr first, PlanPtr second) {
     const SpecNest a = first->element_spec();
     const SpecNest b = second->element_spec();
     if (!same_structure(a, b)) {
-      throw InvalidArgument(cat("concatenate: elements ", a, " and ", b, ", expected one structure"));
+      throw InvalidArgument(
+          cat("concatenate: elements ", a, " and ", b, ", expected one structure"));
     }
     const auto left = flatten(a);
     const auto right = flatten(b);
     for (std::size_t i = 0; i < left.size(); ++i) left[i].relaxed_with(right[i]);
   }
-  return std::make_shared<ConcatenatePlan>(std::vector<PlanPtr>{std::move(first), std::move(second)});
+  return std::make_shared<ConcatenatePlan>(
+      std::vector<PlanPtr>{std::move(first), std::move(second)});
 }
 
 }  // namespace tutti::data::plans

@@ -12,10 +12,13 @@ namespace tutti::datasets {
 namespace {
 
 constexpr std::size_t kLimit = std::size_t{1} << 30;
-constexpr const char* kPackage = "install Debian's package dataset-fashion-mnist, or set TUTTI_DATASETS to a folder with the IDX files";
+constexpr const char* kPackage =
+    "install Debian's package dataset-fashion-mnist, or set TUTTI_DATASETS to a folder with the "
+    "IDX files";
 
 uint32_t big_endian(const uint8_t* bytes) {
-  return static_cast<uint32_t>(bytes[0]) << 24 | static_cast<uint32_t>(bytes[1]) << 16 | static_cast<uint32_t>(bytes[2]) << 8 | bytes[3];
+  return static_cast<uint32_t>(bytes[0]) << 24 | static_cast<uint32_t>(bytes[1]) << 16 |
+         static_cast<uint32_t>(bytes[2]) << 8 | bytes[3];
 }
 
 std::vector<std::string> folders() {
@@ -30,7 +33,8 @@ std::string find(const std::string& name) {
       if (io::file_exists(path)) return path;
     }
   }
-  throw NotFound(cat("fashion_mnist [", name, "]: no such file (nor with .gz) in ", join(folders(), " or "), "; ", kPackage));
+  throw NotFound(cat("fashion_mnist [", name, "]: no such file (nor with .gz) in ",
+                     join(folders(), " or "), "; ", kPackage));
 }
 
 Split read_split(const std::string& prefix) {
@@ -39,7 +43,8 @@ Split read_split(const std::string& prefix) {
   const Tensor images = read_idx(images_path);
   const Tensor labels = read_idx(labels_path);
   if (images.dim() != 3 || labels.dim() != 1 || images.size(0) != labels.size(0)) {
-    throw DataLoss(cat("fashion_mnist [", images_path, "]: images ", shape_text(images.sizes()), " and labels ", shape_text(labels.sizes()),
+    throw DataLoss(cat("fashion_mnist [", images_path, "]: images ", shape_text(images.sizes()),
+                       " and labels ", shape_text(labels.sizes()),
                        ", expected one label for each of [N, height, width]; ", kPackage));
   }
   return {images.unsqueeze(-1), labels.to(at::kLong)};
@@ -50,12 +55,15 @@ Split read_split(const std::string& prefix) {
 Tensor read_idx(const std::string& path) {
   const std::vector<uint8_t> bytes = io::read_file(path, kLimit);
   auto damaged = [&](const std::string& what) {
-    throw DataLoss(cat("read_idx [", path, "]: ", what, ", expected an IDX file of bytes; ", kPackage));
+    throw DataLoss(
+        cat("read_idx [", path, "]: ", what, ", expected an IDX file of bytes; ", kPackage));
   };
-  if (bytes.size() < 4 || bytes[0] != 0 || bytes[1] != 0 || bytes[2] != 8) damaged(cat("no IDX header in ", bytes.size(), " bytes"));
+  if (bytes.size() < 4 || bytes[0] != 0 || bytes[1] != 0 || bytes[2] != 8)
+    damaged(cat("no IDX header in ", bytes.size(), " bytes"));
   const std::size_t rank = bytes[3];
   const std::size_t header = 4 + 4 * rank;
-  if (rank == 0 || rank > 4 || bytes.size() < header) damaged(cat("rank ", rank, " in ", bytes.size(), " bytes"));
+  if (rank == 0 || rank > 4 || bytes.size() < header)
+    damaged(cat("rank ", rank, " in ", bytes.size(), " bytes"));
   std::vector<int64_t> sizes;
   int64_t numel = 1;
   for (std::size_t i = 0; i < rank; ++i) {
@@ -66,7 +74,8 @@ Tensor read_idx(const std::string& path) {
     damaged(cat("sizes ", shape_text(sizes), " with ", bytes.size() - header, " bytes of data"));
   }
   Tensor tensor = at::empty(sizes, at::kByte);
-  if (numel > 0) std::memcpy(tensor.data_ptr(), bytes.data() + header, static_cast<std::size_t>(numel));
+  if (numel > 0)
+    std::memcpy(tensor.data_ptr(), bytes.data() + header, static_cast<std::size_t>(numel));
   return tensor;
 }
 

@@ -5,7 +5,9 @@
 
 namespace tutti::distribute {
 
-Tensor differentiable_all_reduce(ReplicaContext& context, ReduceOp op, const Tensor& value, const CommunicationOptions& options);
-Tensor differentiable_all_gather(ReplicaContext& context, const Tensor& value, int64_t axis, const CommunicationOptions& options);
+Tensor differentiable_all_reduce(ReplicaContext& context, ReduceOp op, const Tensor& value,
+                                 const CommunicationOptions& options);
+Tensor differentiable_all_gather(ReplicaContext& context, const Tensor& value, int64_t axis,
+                                 const CommunicationOptions& options);
 
 }  // namespace tutti::distribute

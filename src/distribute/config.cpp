@@ -25,7 +25,8 @@ std::atomic<int> g_logical_cpus{1};
 
 void check_kind(const char* operation, const std::string& kind) {
   if (to_lower(kind) != "cpu") {
-    throw InvalidArgument(cat(operation, ": \"", kind, "\", expected \"cpu\"; GPUs are real and need no configuration"));
+    throw InvalidArgument(cat(operation, ": \"", kind,
+                              "\", expected \"cpu\"; GPUs are real and need no configuration"));
   }
 }
 
@@ -34,7 +35,8 @@ void check_kind(const char* operation, const std::string& kind) {
 void set_logical_device_configuration(const std::string& kind, int count) {
   check_kind("set_logical_device_configuration", kind);
   if (count < 1 || count > kMaxLogicalCpus) {
-    throw InvalidArgument(cat("set_logical_device_configuration: ", count, " devices, expected 1 to ", kMaxLogicalCpus));
+    throw InvalidArgument(cat("set_logical_device_configuration: ", count,
+                              " devices, expected 1 to ", kMaxLogicalCpus));
   }
   g_logical_cpus.store(count);
 }

@@ -23,7 +23,9 @@ ThreadContext& thread_context();
 /// Pushes an entry and pops it again, whatever happens in between.
 class ContextGuard {
  public:
-  ContextGuard(Strategy& strategy, ReplicaContext* replica) { thread_context().stack.push_back({&strategy, replica}); }
+  ContextGuard(Strategy& strategy, ReplicaContext* replica) {
+    thread_context().stack.push_back({&strategy, replica});
+  }
   ~ContextGuard() { thread_context().stack.pop_back(); }
   ContextGuard(const ContextGuard&) = delete;
   ContextGuard& operator=(const ContextGuard&) = delete;

@@ -19,7 +19,8 @@ struct Packing {
   int num_packs;
 };
 
-/// Sum over the replicas in two groups; `main` rotates from pack to pack, so that on real devices no single one does all the work.
+/// Sum over the replicas in two groups; `main` rotates from pack to pack, so that on real devices
+/// no single one does all the work.
 Tensor hierarchical_sum(const std::vector<Tensor>& parts, std::size_t main) {
   const std::size_t half = (parts.size() + 1) / 2;
   auto group_sum = [&](std::size_t begin, std::size_t end) {
@@ -37,11 +38,13 @@ Tensor hierarchical_sum(const std::vector<Tensor>& parts, std::size_t main) {
 }
 
 void check_component(const Tensor& component, const Tensor& first) {
-  if (!component.defined()) throw InvalidArgument("reduce: an undefined component, expected a tensor on every replica");
+  if (!component.defined())
+    throw InvalidArgument("reduce: an undefined component, expected a tensor on every replica");
   if (component.sizes() == first.sizes() && component.scalar_type() == first.scalar_type()) return;
-  throw InvalidArgument(cat("reduce: components ", dtype_name(first.scalar_type()), " ", shape_text(first.sizes()), " and ",
-                            dtype_name(component.scalar_type()), " ", shape_text(component.sizes()),
-                            ", expected one shape and dtype; reduce over an axis first, or gather"));
+  throw InvalidArgument(
+      cat("reduce: components ", dtype_name(first.scalar_type()), " ", shape_text(first.sizes()),
+          " and ", dtype_name(component.scalar_type()), " ", shape_text(component.sizes()),
+          ", expected one shape and dtype; reduce over an axis first, or gather"));
 }
 
 }  // namespace
@@ -50,9 +53,12 @@ Tensor CrossDeviceOps::reduce(collectives::ReduceOp op, const PerReplica<Tensor>
   return batch_reduce(op, {value})[0];
 }
 
-std::vector<Tensor> CrossDeviceOps::batch_reduce(collectives::ReduceOp op, const std::vector<PerReplica<Tensor>>& values) const {
+std::vector<Tensor> CrossDeviceOps::batch_reduce(
+    collectives::ReduceOp op, const std::vector<PerReplica<Tensor>>& values) const {
   for (const auto& value : values) {
-    if (value.size() == 0) throw InvalidArgument("reduce: a PerReplica without components, expected one for each replica");
+    if (value.size() == 0)
+      throw InvalidArgument(
+          "reduce: a PerReplica without components, expected one for each replica");
     for (const Tensor& component : value.values()) check_component(component, value[0]);
   }
   return batch_reduce_implementation(op, values);
@@ -62,12 +68,13 @@ ReductionToOneDevice::ReductionToOneDevice(Options options) : options_(std::move
   if (!options_.reduce_to_device.empty()) DeviceName::parse(options_.reduce_to_device);
 }
 
-std::vector<Tensor> ReductionToOneDevice::batch_reduce_implementation(collectives::ReduceOp op,
-                                                                      const std::vector<PerReplica<Tensor>>& values) const {
+std::vector<Tensor> ReductionToOneDevice::batch_reduce_implementation(
+    collectives::ReduceOp op, const std::vector<PerReplica<Tensor>>& values) const {
   std::vector<Tensor> reduced;
   for (const auto& value : values) {
-    const c10::Device device = options_.reduce_to_device.empty() ? value[0].device()
-                                                                 : DeviceName::parse(options_.reduce_to_device).torch_device();
+    const c10::Device device = options_.reduce_to_device.empty()
+                                   ? value[0].device()
+                                   : DeviceName::parse(options_.reduce_to_device).torch_device();
     std::vector<Tensor> parts;
     for (const Tensor& component : value.values()) parts.push_back(component.detach().to(device));
     reduced.push_back(collectives::local_reduce(op, parts));
@@ -75,17 +82,21 @@ std::vector<Tensor> ReductionToOneDevice::batch_reduce_implementation(collective
   return reduced;
 }
 
-HierarchicalCopyAllReduce::HierarchicalCopyAllReduce(HierarchicalCopyAllReduceOptions options) : options_(options) {
+HierarchicalCopyAllReduce::HierarchicalCopyAllReduce(HierarchicalCopyAllReduceOptions options)
+    : options_(options) {
   if (options_.num_packs < 0) {
-    throw InvalidArgument(cat("HierarchicalCopyAllReduce [num_packs]: ", options_.num_packs, ", expected 0 (no packing) or more"));
+    throw InvalidArgument(cat("HierarchicalCopyAllReduce [num_packs]: ", options_.num_packs,
+                              ", expected 0 (no packing) or more"));
   }
 }
 
-std::vector<Tensor> HierarchicalCopyAllReduce::batch_reduce_implementation(collectives::ReduceOp op,
-                                                                           const std::vector<PerReplica<Tensor>>& values) const {
+std::vector<Tensor> HierarchicalCopyAllReduce::batch_reduce_implementation(
+    collectives::ReduceOp op, const std::vector<PerReplica<Tensor>>& values) const {
   std::vector<Tensor> reduced(values.size());
-  std::map<std::pair<at::ScalarType, std::size_t>, std::vector<std::size_t>> groups;  // dtype and component count → batch indices
-  for (std::size_t i = 0; i < values.size(); ++i) groups[{values[i][0].scalar_type(), values[i].size()}].push_back(i);
+  std::map<std::pair<at::ScalarType, std::size_t>, std::vector<std::size_t>>
+      groups;  // dtype and component count → batch indices
+  for (std::size_t i = 0; i < values.size(); ++i)
+    groups[{values[i][0].scalar_type(), values[i].size()}].push_back(i);
   for (const auto& [key, members] : groups) {
     const std::size_t replicas = key.second;
     if (options_.num_packs == 0) {
@@ -117,7 +128,8 @@ std::vector<Tensor> HierarchicalCopyAllReduce::batch_reduce_implementation(colle
     for (std::size_t i : members) {
       if (op == collectives::ReduceOp::kMean) {
         if (!reduced[i].is_floating_point()) {
-          throw InvalidArgument(cat("reduce: MEAN of ", dtype_name(reduced[i].scalar_type()), ", expected a floating dtype; convert first"));
+          throw InvalidArgument(cat("reduce: MEAN of ", dtype_name(reduced[i].scalar_type()),
+                                    ", expected a floating dtype; convert first"));
         }
         reduced[i] = reduced[i] / static_cast<double>(replicas);
       }

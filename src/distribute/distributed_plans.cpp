@@ -1,6 +1,7 @@
-// A step takes one piece of the stream for each local replica, in replica order. When the stream ends inside a step, the replicas that
-// are left without data get pieces of zero rows, so that no row is lost; a piece without a batch axis cannot be emptied, then the
-// started step is dropped with one warning.
+// A step takes one piece of the stream for each local replica, in replica order. When the stream
+// ends inside a step, the replicas that are left without data get pieces of zero rows, so that no
+// row is lost; a piece without a batch axis cannot be emptied, then the started step is dropped
+// with one warning.
 
 #include "distribute/distributed_plans.h"
 
@@ -22,7 +23,8 @@ class DealingIterator : public DistributedIterator {
 
   std::optional<std::vector<Nest>> next() override {
     if (done_) return std::nullopt;
-    // On a replica's team: a larger one would leave OpenMP threads spinning on the cores that the other replicas are about to use.
+    // On a replica's team: a larger one would leave OpenMP threads spinning on the cores that the
+    // other replicas are about to use.
     ThreadTeam team(std::max(1, available_cores() / static_cast<int>(devices_.size())));
     std::vector<Nest> step;
     step.reserve(devices_.size());
@@ -43,13 +45,18 @@ class DealingIterator : public DistributedIterator {
     bool batched = true;
     step[0].for_each([&](const Tensor& leaf) { batched = batched && leaf.dim() > 0; });
     if (!batched) {
-      log_once(LogLevel::kWarning, "distribute/dropped",
-               cat("distribute [", devices_.size(), " replicas]: the data ended inside a step and elements have no batch axis; the last ",
-                   step.size(), " are dropped. Batch the dataset, or make its length a multiple of the replicas"));
+      log_once(
+          LogLevel::kWarning, "distribute/dropped",
+          cat("distribute [", devices_.size(),
+              " replicas]: the data ended inside a step and elements have no batch axis; the last ",
+              step.size(),
+              " are dropped. Batch the dataset, or make its length a multiple of the replicas"));
       return false;
     }
     while (step.size() < devices_.size()) {
-      step.push_back(on_device(step[0].map_leaves([](const Tensor& leaf) { return leaf.narrow(0, 0, 0); }), devices_[step.size()]));
+      step.push_back(
+          on_device(step[0].map_leaves([](const Tensor& leaf) { return leaf.narrow(0, 0, 0); }),
+                    devices_[step.size()]));
     }
     return true;
   }
@@ -61,7 +68,8 @@ class DealingIterator : public DistributedIterator {
 
 class DealingPlan : public DistributedPlan {
  public:
-  DealingPlan(data::PlanPtr pieces, std::vector<DeviceName> devices) : pieces_(std::move(pieces)), devices_(std::move(devices)) {}
+  DealingPlan(data::PlanPtr pieces, std::vector<DeviceName> devices)
+      : pieces_(std::move(pieces)), devices_(std::move(devices)) {}
   std::unique_ptr<DistributedIterator> iterator() override {
     return std::make_unique<DealingIterator>(pieces_->iterator(), devices_);
   }
@@ -80,22 +88,26 @@ class DealingPlan : public DistributedPlan {
 
 }  // namespace
 
-std::shared_ptr<DistributedPlan> make_rebatched_plan(data::PlanPtr plan, int num_replicas, std::vector<DeviceName> devices) {
+std::shared_ptr<DistributedPlan> make_rebatched_plan(data::PlanPtr plan, int num_replicas,
+                                                     std::vector<DeviceName> devices) {
   const data::AutoShardPolicy policy = plan->options().auto_shard_policy;
   const auto batch = plan->batch_size();
-  const bool by_rows = policy == data::AutoShardPolicy::kAuto || policy == data::AutoShardPolicy::kData || !batch;
+  const bool by_rows =
+      policy == data::AutoShardPolicy::kAuto || policy == data::AutoShardPolicy::kData || !batch;
   data::PlanPtr pieces;
   if (devices.size() == 1 && by_rows) {
     pieces = std::move(plan);
   } else if (by_rows) {
     pieces = data::legacy_rebatch(std::move(plan), num_replicas);
   } else {
-    pieces = data::static_rebatch(std::move(plan), data::batch_sizes_for_worker(*batch, 1, num_replicas, 0));
+    pieces = data::static_rebatch(std::move(plan),
+                                  data::batch_sizes_for_worker(*batch, 1, num_replicas, 0));
   }
   return std::make_shared<DealingPlan>(std::move(pieces), std::move(devices));
 }
 
-std::shared_ptr<DistributedPlan> make_per_replica_plan(data::PlanPtr plan, std::vector<DeviceName> devices) {
+std::shared_ptr<DistributedPlan> make_per_replica_plan(data::PlanPtr plan,
+                                                       std::vector<DeviceName> devices) {
   return std::make_shared<DealingPlan>(std::move(plan), std::move(devices));
 }
 
@@ -110,11 +122,16 @@ std::string DistributedSpec::to_string() const {
     for (int i = 0; i < num_local_replicas_; ++i) text += (i ? separator : "") + leaf.to_string();
     return text + ")";
   };
-  const std::string line = layout_nest_text(replica_spec_.map_leaves([&](const TensorSpec& leaf) { return leaf_text(leaf, ", "); }), 1 << 20);
+  const std::string line = layout_nest_text(
+      replica_spec_.map_leaves([&](const TensorSpec& leaf) { return leaf_text(leaf, ", "); }),
+      1 << 20);
   if (line.size() <= kColumns) return line;
-  return layout_nest_text(replica_spec_.map_leaves([&](const TensorSpec& leaf) { return leaf_text(leaf, ",\n               "); }));
+  return layout_nest_text(replica_spec_.map_leaves(
+      [&](const TensorSpec& leaf) { return leaf_text(leaf, ",\n               "); }));
 }
 
-std::ostream& operator<<(std::ostream& out, const DistributedSpec& spec) { return out << spec.to_string(); }
+std::ostream& operator<<(std::ostream& out, const DistributedSpec& spec) {
+  return out << spec.to_string();
+}
 
 }  // namespace tutti::distribute

@@ -4,12 +4,14 @@
 //   share     the elements [total * r / n, total * (r + 1) / n) that replica r updates for all
 //   chunk     so many elements that a sum of gradients stays in the first-level cache
 //
-// Every replica hands in pointers to its gradients at the meeting. Then each walks its share: it adds the replicas' gradients chunk by
-// chunk in replica order, scales them (clipping) and applies the rule to the one storage of the weights. Bytes moved are those of the
-// gradients, the weights and the slots, once each. Replicas leave together: nobody reads weights that are being written, and no
-// gradient buffer is freed while another replica reads it.
+// Every replica hands in pointers to its gradients at the meeting. Then each walks its share: it
+// adds the replicas' gradients chunk by chunk in replica order, scales them (clipping) and applies
+// the rule to the one storage of the weights. Bytes moved are those of the gradients, the weights
+// and the slots, once each. Replicas leave together: nobody reads weights that are being written,
+// and no gradient buffer is freed while another replica reads it.
 //
-// Variables without one float or double CPU storage (split, other dtypes, GPUs) are updated by replica 0 with tensor operations.
+// Variables without one float or double CPU storage (split, other dtypes, GPUs) are updated by
+// replica 0 with tensor operations.
 
 #include "tutti/distribute/fused_update.h"
 
@@ -26,13 +28,14 @@ namespace tutti::distribute {
 namespace {
 
 constexpr int64_t kChunk = 2048;
-constexpr int64_t kLine = 16;  // shares are cut on multiples of this: no cache line of floats is written by two replicas
+constexpr int64_t kLine =
+    16;  // shares are cut on multiples of this: no cache line of floats is written by two replicas
 
 /// What one replica brings to the meeting; owned by it and reused from step to step.
 struct Contribution {
-  std::vector<Tensor> gradients;       // dense, in the variable's strides and dtype; undefined: none
-  std::vector<const void*> data;       // their memory, null for none
-  std::vector<double> squares;         // of this replica's share, by variable
+  std::vector<Tensor> gradients;  // dense, in the variable's strides and dtype; undefined: none
+  std::vector<const void*> data;  // their memory, null for none
+  std::vector<double> squares;    // of this replica's share, by variable
   bool sum_replicas = true;
 };
 
@@ -44,16 +47,21 @@ struct Item {
   bool decay;
 };
 
-bool same_strides(const Tensor& a, const Tensor& b) { return a.strides() == b.strides() || (a.is_contiguous() && b.is_contiguous()); }
+bool same_strides(const Tensor& a, const Tensor& b) {
+  return a.strides() == b.strides() || (a.is_contiguous() && b.is_contiguous());
+}
 
 /// The gradient as it lies in the variable's memory.
 Tensor as_stored(const Tensor& gradient, const Tensor& component, const std::string& name) {
   if (!gradient.defined()) return gradient;
   if (gradient.sizes() != component.sizes()) {
-    throw InvalidArgument(cat("apply_gradients [", name, "]: a gradient of shape ", shape_text(gradient.sizes()), ", expected ",
-                              shape_text(component.sizes()), ", the variable's; keep gradients and variables in one order"));
+    throw InvalidArgument(cat("apply_gradients [", name, "]: a gradient of shape ",
+                              shape_text(gradient.sizes()), ", expected ",
+                              shape_text(component.sizes()),
+                              ", the variable's; keep gradients and variables in one order"));
   }
-  if (gradient.scalar_type() == component.scalar_type() && same_strides(gradient, component) && gradient.layout() == at::kStrided) {
+  if (gradient.scalar_type() == component.scalar_type() && same_strides(gradient, component) &&
+      gradient.layout() == at::kStrided) {
     return gradient.detach();
   }
   Tensor stored = at::empty_strided(component.sizes(), component.strides(), component.options());
@@ -66,10 +74,11 @@ void add_into(Scalar* sum, const Scalar* a, const Scalar* b, int64_t n) {
   for (int64_t i = 0; i < n; ++i) sum[i] = a[i] + b[i];
 }
 
-/// Sum of the replicas' gradients of [begin, begin + n) times `scale`, clipped by value: in `buffer`, or the only gradient itself.
+/// Sum of the replicas' gradients of [begin, begin + n) times `scale`, clipped by value: in
+/// `buffer`, or the only gradient itself.
 template <class Scalar>
-const Scalar* summed(const std::vector<const Scalar*>& parts, int64_t begin, int64_t n, double scale, const std::optional<double>& bound,
-                     Scalar* buffer) {
+const Scalar* summed(const std::vector<const Scalar*>& parts, int64_t begin, int64_t n,
+                     double scale, const std::optional<double>& bound, Scalar* buffer) {
   if (parts.size() == 1 && scale == 1 && !bound) return parts[0] + begin;
   if (parts.size() == 1) {
     std::copy_n(parts[0] + begin, n, buffer);
@@ -101,7 +110,9 @@ struct FusedUpdate::Impl {
   std::vector<Contribution> contributions;   // one a local replica
   int64_t iterations = 0;
 
-  bool clips_by_norm() const { return clipping.clipnorm.has_value() || clipping.global_clipnorm.has_value(); }
+  bool clips_by_norm() const {
+    return clipping.clipnorm.has_value() || clipping.global_clipnorm.has_value();
+  }
 
   void pack_weights();
   void make_slots();
@@ -111,21 +122,27 @@ struct FusedUpdate::Impl {
   template <class Visitor>
   void for_share(int rank, int size, Visitor visit) const;
   template <class Scalar>
-  std::vector<const Scalar*> parts_of(const std::vector<const Contribution*>& all, std::size_t item) const;
+  std::vector<const Scalar*> parts_of(const std::vector<const Contribution*>& all,
+                                      std::size_t item) const;
   template <class Scalar>
-  void add_squares(const std::vector<const Contribution*>& all, std::size_t item, int64_t begin, int64_t end, double& sum) const;
-  void measure(const std::vector<const Contribution*>& all, int rank, int size, Contribution& mine) const;
+  void add_squares(const std::vector<const Contribution*>& all, std::size_t item, int64_t begin,
+                   int64_t end, double& sum) const;
+  void measure(const std::vector<const Contribution*>& all, int rank, int size,
+               Contribution& mine) const;
   std::vector<double> scales(const std::vector<const Contribution*>& all) const;
   template <class Scalar>
-  void update_segment(const std::vector<const Contribution*>& all, std::size_t item, int64_t begin, int64_t end, double scale) const;
-  void update_share(const std::vector<const Contribution*>& all, int rank, int size, const std::vector<double>& scales) const;
-  void update_by_tensors(const std::vector<const Contribution*>& all, std::size_t item, double scale);
+  void update_segment(const std::vector<const Contribution*>& all, std::size_t item, int64_t begin,
+                      int64_t end, double scale) const;
+  void update_share(const std::vector<const Contribution*>& all, int rank, int size,
+                    const std::vector<double>& scales) const;
+  void update_by_tensors(const std::vector<const Contribution*>& all, std::size_t item,
+                         double scale);
   Tensor aggregated(const std::vector<const Contribution*>& all, std::size_t item) const;
   void finish(const std::vector<const Contribution*>& all);
 };
 
-FusedUpdate::FusedUpdate(std::vector<Variable> variables, std::shared_ptr<UpdateRule> rule, GradientClipping clipping,
-                         std::vector<bool> decay)
+FusedUpdate::FusedUpdate(std::vector<Variable> variables, std::shared_ptr<UpdateRule> rule,
+                         GradientClipping clipping, std::vector<bool> decay)
     : impl_(std::make_unique<Impl>()) {
   impl_->variables = std::move(variables);
   impl_->rule = std::move(rule);
@@ -133,12 +150,14 @@ FusedUpdate::FusedUpdate(std::vector<Variable> variables, std::shared_ptr<Update
   impl_->slot_names = impl_->rule->slot_names();
   for (std::size_t i = 0; i < impl_->variables.size(); ++i) {
     tutti::internal::VariableState& state = impl_->variables[i].state();
-    impl_->items.push_back({&state, impl_->variables[i].numel(), 0, false, i < decay.size() ? decay[i] : true});
+    impl_->items.push_back(
+        {&state, impl_->variables[i].numel(), 0, false, i < decay.size() ? decay[i] : true});
   }
   impl_->pack_weights();
   impl_->make_slots();
   impl_->classify();
-  const std::size_t replicas = impl_->variables.empty() ? 1 : impl_->items[0].state->components.size();
+  const std::size_t replicas =
+      impl_->variables.empty() ? 1 : impl_->items[0].state->components.size();
   impl_->contributions.resize(replicas);
 }
 
@@ -148,13 +167,16 @@ void FusedUpdate::Impl::pack_weights() {
   std::map<at::ScalarType, std::vector<Item*>> groups;
   for (Item& item : items) {
     const Tensor& component = item.state->components[0];
-    const bool packable = item.state->shared.load() && component.is_cpu() && !item.state->in_arena && item.numel > 0 &&
+    const bool packable = item.state->shared.load() && component.is_cpu() &&
+                          !item.state->in_arena && item.numel > 0 &&
                           component.is_non_overlapping_and_dense();
     if (packable) groups[component.scalar_type()].push_back(&item);
   }
   for (auto& [dtype, members] : groups) {
     std::vector<FlatViewSpec> specs;
-    for (Item* item : members) specs.push_back({item->state->components[0].sizes().vec(), item->state->components[0].strides().vec()});
+    for (Item* item : members)
+      specs.push_back(
+          {item->state->components[0].sizes().vec(), item->state->components[0].strides().vec()});
     FlatBuffer arena(specs, dtype, c10::Device(c10::kCPU));
     at::NoGradGuard no_grad;
     for (std::size_t i = 0; i < members.size(); ++i) {
@@ -175,19 +197,23 @@ void FusedUpdate::Impl::make_slots() {
       const Tensor like = item.state->components[0];
       Tensor initial = zeros_like_dense(like);
       if (rule->slot_initial_value() != 0) initial.fill_(rule->slot_initial_value());
-      column.emplace_back(tutti::internal::make_variable_state(initial, options, *item.state->strategy));
+      column.emplace_back(
+          tutti::internal::make_variable_state(initial, options, *item.state->strategy));
     }
     slots.push_back(std::move(column));
   }
 }
 
-/// Says which items the fused pass takes, and where each begins in it. Anew before each update: a variable may have been split.
+/// Says which items the fused pass takes, and where each begins in it. Anew before each update: a
+/// variable may have been split.
 void FusedUpdate::Impl::classify() {
   total = 0;
   for (Item& item : items) {
     const Tensor& component = item.state->components[0];
-    const bool floating = component.scalar_type() == at::kFloat || component.scalar_type() == at::kDouble;
-    item.fused = floating && component.is_cpu() && item.state->shared.load(std::memory_order_acquire);
+    const bool floating =
+        component.scalar_type() == at::kFloat || component.scalar_type() == at::kDouble;
+    item.fused =
+        floating && component.is_cpu() && item.state->shared.load(std::memory_order_acquire);
     item.begin = total;
     if (item.fused) total += (item.numel + kLine - 1) / kLine * kLine;
   }
@@ -200,14 +226,17 @@ bool FusedUpdate::Impl::is_stale() const {
   return false;
 }
 
-void FusedUpdate::Impl::prepare(Contribution& mine, const std::vector<Tensor>& gradients, std::size_t replica) {
+void FusedUpdate::Impl::prepare(Contribution& mine, const std::vector<Tensor>& gradients,
+                                std::size_t replica) {
   if (gradients.size() != items.size()) {
-    throw InvalidArgument(cat("apply_gradients: ", gradients.size(), " gradients for ", items.size(), " variables, expected one each"));
+    throw InvalidArgument(cat("apply_gradients: ", gradients.size(), " gradients for ",
+                              items.size(), " variables, expected one each"));
   }
   mine.gradients.resize(items.size());
   mine.data.resize(items.size());
   for (std::size_t i = 0; i < items.size(); ++i) {
-    const Tensor& component = items[i].state->components[std::min(replica, items[i].state->components.size() - 1)];
+    const Tensor& component =
+        items[i].state->components[std::min(replica, items[i].state->components.size() - 1)];
     mine.gradients[i] = as_stored(gradients[i], component, items[i].state->name);
     mine.data[i] = mine.gradients[i].defined() ? mine.gradients[i].const_data_ptr() : nullptr;
   }
@@ -227,18 +256,20 @@ void FusedUpdate::Impl::for_share(int rank, int size, Visitor visit) const {
 }
 
 template <class Scalar>
-std::vector<const Scalar*> FusedUpdate::Impl::parts_of(const std::vector<const Contribution*>& all, std::size_t item) const {
+std::vector<const Scalar*> FusedUpdate::Impl::parts_of(const std::vector<const Contribution*>& all,
+                                                       std::size_t item) const {
   std::vector<const Scalar*> parts;
   for (const Contribution* contribution : all) {
-    if (contribution->data[item] != nullptr) parts.push_back(static_cast<const Scalar*>(contribution->data[item]));
+    if (contribution->data[item] != nullptr)
+      parts.push_back(static_cast<const Scalar*>(contribution->data[item]));
     if (!contribution->sum_replicas && !parts.empty()) break;
   }
   return parts;
 }
 
 template <class Scalar>
-void FusedUpdate::Impl::add_squares(const std::vector<const Contribution*>& all, std::size_t item, int64_t begin, int64_t end,
-                                    double& sum) const {
+void FusedUpdate::Impl::add_squares(const std::vector<const Contribution*>& all, std::size_t item,
+                                    int64_t begin, int64_t end, double& sum) const {
   const auto parts = parts_of<Scalar>(all, item);
   if (parts.empty()) return;
   alignas(64) Scalar buffer[kChunk];
@@ -246,13 +277,16 @@ void FusedUpdate::Impl::add_squares(const std::vector<const Contribution*>& all,
     const int64_t n = std::min(kChunk, end - at);
     const Scalar* gradient = summed<Scalar>(parts, at, n, 1, std::nullopt, buffer);
     double squares = 0;
-    for (int64_t i = 0; i < n; ++i) squares += static_cast<double>(gradient[i]) * static_cast<double>(gradient[i]);
+    for (int64_t i = 0; i < n; ++i)
+      squares += static_cast<double>(gradient[i]) * static_cast<double>(gradient[i]);
     sum += squares;
   }
 }
 
-/// Squares of the aggregated gradients, by variable, over this replica's share; replica 0 adds those that are not fused.
-void FusedUpdate::Impl::measure(const std::vector<const Contribution*>& all, int rank, int size, Contribution& mine) const {
+/// Squares of the aggregated gradients, by variable, over this replica's share; replica 0 adds
+/// those that are not fused.
+void FusedUpdate::Impl::measure(const std::vector<const Contribution*>& all, int rank, int size,
+                                Contribution& mine) const {
   mine.squares.assign(items.size(), 0);
   for_share(rank, size, [&](std::size_t i, int64_t from, int64_t to) {
     if (items[i].state->components[0].scalar_type() == at::kFloat) {
@@ -265,7 +299,8 @@ void FusedUpdate::Impl::measure(const std::vector<const Contribution*>& all, int
   for (std::size_t i = 0; i < items.size(); ++i) {
     if (items[i].fused) continue;
     const Tensor gradient = aggregated(all, i);
-    if (gradient.defined()) mine.squares[i] = gradient.to(at::kDouble).square().sum().item<double>();
+    if (gradient.defined())
+      mine.squares[i] = gradient.to(at::kDouble).square().sum().item<double>();
   }
 }
 
@@ -285,19 +320,22 @@ std::vector<double> FusedUpdate::Impl::scales(const std::vector<const Contributi
   }
   if (clipping.global_clipnorm) {
     const double norm = std::sqrt(global);
-    if (norm > *clipping.global_clipnorm) std::fill(factors.begin(), factors.end(), *clipping.global_clipnorm / norm);
+    if (norm > *clipping.global_clipnorm)
+      std::fill(factors.begin(), factors.end(), *clipping.global_clipnorm / norm);
   }
   return factors;
 }
 
 template <class Scalar>
-void FusedUpdate::Impl::update_segment(const std::vector<const Contribution*>& all, std::size_t item, int64_t begin, int64_t end,
+void FusedUpdate::Impl::update_segment(const std::vector<const Contribution*>& all,
+                                       std::size_t item, int64_t begin, int64_t end,
                                        double scale) const {
   const auto parts = parts_of<Scalar>(all, item);
   if (parts.empty()) return;
   auto* weights = static_cast<Scalar*>(items[item].state->components[0].data_ptr());
   std::vector<Scalar*> slot_data;
-  for (const auto& column : slots) slot_data.push_back(static_cast<Scalar*>(column[item].state().components[0].data_ptr()));
+  for (const auto& column : slots)
+    slot_data.push_back(static_cast<Scalar*>(column[item].state().components[0].data_ptr()));
   std::vector<Scalar*> at_slots(slot_data.size());
   alignas(64) Scalar buffer[kChunk];
   for (int64_t at = begin; at < end; at += kChunk) {
@@ -308,8 +346,8 @@ void FusedUpdate::Impl::update_segment(const std::vector<const Contribution*>& a
   }
 }
 
-void FusedUpdate::Impl::update_share(const std::vector<const Contribution*>& all, int rank, int size,
-                                     const std::vector<double>& scales) const {
+void FusedUpdate::Impl::update_share(const std::vector<const Contribution*>& all, int rank,
+                                     int size, const std::vector<double>& scales) const {
   for_share(rank, size, [&](std::size_t i, int64_t from, int64_t to) {
     if (items[i].state->components[0].scalar_type() == at::kFloat) {
       update_segment<float>(all, i, from, to, scales[i]);
@@ -319,7 +357,8 @@ void FusedUpdate::Impl::update_share(const std::vector<const Contribution*>& all
   });
 }
 
-Tensor FusedUpdate::Impl::aggregated(const std::vector<const Contribution*>& all, std::size_t item) const {
+Tensor FusedUpdate::Impl::aggregated(const std::vector<const Contribution*>& all,
+                                     std::size_t item) const {
   std::vector<Tensor> parts;
   for (const Contribution* contribution : all) {
     if (contribution->gradients[item].defined()) parts.push_back(contribution->gradients[item]);
@@ -331,7 +370,8 @@ Tensor FusedUpdate::Impl::aggregated(const std::vector<const Contribution*>& all
 }
 
 /// Every component by tensor operations, each with its own slots once the variable has been split.
-void FusedUpdate::Impl::update_by_tensors(const std::vector<const Contribution*>& all, std::size_t item, double scale) {
+void FusedUpdate::Impl::update_by_tensors(const std::vector<const Contribution*>& all,
+                                          std::size_t item, double scale) {
   Tensor gradient = aggregated(all, item);
   if (!gradient.defined()) return;
   if (scale != 1) gradient = gradient * scale;
@@ -345,7 +385,8 @@ void FusedUpdate::Impl::update_by_tensors(const std::vector<const Contribution*>
   for (std::size_t r = 0; r < count; ++r) {
     std::vector<Tensor> own_slots;
     for (auto& column : slots) own_slots.push_back(column[item].state().components[r]);
-    rule->update_tensors(state.components[r], gradient.to(state.components[r].device()), own_slots, items[item].decay);
+    rule->update_tensors(state.components[r], gradient.to(state.components[r].device()), own_slots,
+                         items[item].decay);
   }
 }
 
@@ -356,7 +397,8 @@ void FusedUpdate::Impl::finish(const std::vector<const Contribution*>& all) {
     for (const Contribution* contribution : all) any = any || contribution->data[i] != nullptr;
     if (!any) continue;
     tutti::internal::VariableState& state = *items[i].state;
-    if (items[i].fused) state.components[0].unsafeGetTensorImpl()->bump_version();  // written behind autograd's back
+    if (items[i].fused)
+      state.components[0].unsafeGetTensorImpl()->bump_version();  // written behind autograd's back
     state.note_update();
   }
   ++iterations;
@@ -371,7 +413,8 @@ void FusedUpdate::apply(const std::vector<Tensor>& gradients, bool sum_replicas)
   at::NoGradGuard no_grad;
   ReplicaContext* context = get_replica_context();
   Strategy& strategy = *impl.items[0].state->strategy;
-  const bool collective = context != nullptr && &context->strategy() == &strategy && context->rendezvous().size() > 1;
+  const bool collective =
+      context != nullptr && &context->strategy() == &strategy && context->rendezvous().size() > 1;
   const int rank = collective ? context->local_replica_id() : 0;
   const int size = collective ? context->rendezvous().size() : 1;
   const auto timeout = collectives::kDefaultTimeout;
@@ -393,7 +436,8 @@ void FusedUpdate::apply(const std::vector<Tensor>& gradients, bool sum_replicas)
   std::vector<const Contribution*> all;
   for (int r = 0; r < size; ++r) all.push_back(&impl.contributions[static_cast<std::size_t>(r)]);
 
-  if (impl.is_stale()) {  // a variable was split on the way here: every replica sees it, one says what follows
+  if (impl.is_stale()) {  // a variable was split on the way here: every replica sees it, one says
+                          // what follows
     leave();
     if (rank == 0) impl.classify();
     meet("apply_gradients", &mine);
@@ -423,7 +467,8 @@ const std::vector<Variable>& FusedUpdate::slots(const std::string& name) const {
   for (std::size_t i = 0; i < impl_->slot_names.size(); ++i) {
     if (impl_->slot_names[i] == name) return impl_->slots[i];
   }
-  throw NotFound(cat("optimizer slots: \"", name, "\", expected one of ", join(impl_->slot_names, ", ")));
+  throw NotFound(
+      cat("optimizer slots: \"", name, "\", expected one of ", join(impl_->slot_names, ", ")));
 }
 
 }  // namespace tutti::distribute

@@ -7,8 +7,11 @@
 namespace tutti {
 namespace {
 
-/// LibTorch's message about a saved tensor that was written; found by its words, for it has no class of its own.
-bool is_stale_forward(const std::string& message) { return message.find("modified by an inplace operation") != std::string::npos; }
+/// LibTorch's message about a saved tensor that was written; found by its words, for it has no
+/// class of its own.
+bool is_stale_forward(const std::string& message) {
+  return message.find("modified by an inplace operation") != std::string::npos;
+}
 
 /// The source that was written last.
 std::string latest_update(const std::vector<Variable>& sources) {
@@ -34,13 +37,15 @@ GradientTape::~GradientTape() { --distribute::thread_context().open_tapes; }
 
 void GradientTape::watch(Tensor& tensor) {
   if (!tensor.is_floating_point()) {
-    throw InvalidArgument(cat("GradientTape::watch: a tensor of ", dtype_name(tensor.scalar_type()), ", expected a floating dtype"));
+    throw InvalidArgument(cat("GradientTape::watch: a tensor of ", dtype_name(tensor.scalar_type()),
+                              ", expected a floating dtype"));
   }
   if (!tensor.is_leaf()) return;  // it has a history already, gradients flow to it
   tensor.requires_grad_(true);
 }
 
-std::vector<Tensor> GradientTape::gradient(const Tensor& target, const std::vector<Variable>& sources) {
+std::vector<Tensor> GradientTape::gradient(const Tensor& target,
+                                           const std::vector<Variable>& sources) {
   std::vector<Tensor> leaves;
   leaves.reserve(sources.size());
   for (const Variable& source : sources) {
@@ -51,20 +56,25 @@ std::vector<Tensor> GradientTape::gradient(const Tensor& target, const std::vect
   return backward(target, std::move(leaves), sources);
 }
 
-std::vector<Tensor> GradientTape::gradient(const Tensor& target, const std::vector<Tensor>& watched) {
+std::vector<Tensor> GradientTape::gradient(const Tensor& target,
+                                           const std::vector<Tensor>& watched) {
   for (const Tensor& tensor : watched) {
     if (!tensor.is_leaf()) const_cast<Tensor&>(tensor).retain_grad();
   }
   return backward(target, watched, {});
 }
 
-std::vector<Tensor> GradientTape::backward(const Tensor& target, std::vector<Tensor> leaves, const std::vector<Variable>& names) {
+std::vector<Tensor> GradientTape::backward(const Tensor& target, std::vector<Tensor> leaves,
+                                           const std::vector<Variable>& names) {
   if (used_ && !persistent_) {
-    throw FailedPrecondition("GradientTape::gradient: called a second time on a tape that is not persistent, expected one call; make it with "
-                             "{.persistent = true}, or ask for all gradients at once");
+    throw FailedPrecondition(
+        "GradientTape::gradient: called a second time on a tape that is not persistent, expected "
+        "one call; make it with "
+        "{.persistent = true}, or ask for all gradients at once");
   }
   used_ = true;
-  if (!target.defined()) throw InvalidArgument("GradientTape::gradient: an undefined target, expected a tensor");
+  if (!target.defined())
+    throw InvalidArgument("GradientTape::gradient: an undefined target, expected a tensor");
   std::vector<Tensor> gradients(leaves.size());
   if (!target.requires_grad()) return gradients;  // it depends on no source
 
@@ -84,8 +94,10 @@ std::vector<Tensor> GradientTape::backward(const Tensor& target, std::vector<Ten
   } catch (const c10::Error& error) {
     for (Tensor& input : inputs) input.mutable_grad().reset();
     if (!is_stale_forward(error.what())) throw;
-    throw FailedPrecondition(cat("GradientTape::gradient [", latest_update(names), "]: the variable was updated after the forward whose "
-                                 "gradient is asked for, expected weights as they were; take all gradients first, then update"));
+    throw FailedPrecondition(cat("GradientTape::gradient [", latest_update(names),
+                                 "]: the variable was updated after the forward whose "
+                                 "gradient is asked for, expected weights as they were; take all "
+                                 "gradients first, then update"));
   }
   for (std::size_t i = 0; i < leaves.size(); ++i) gradients[i] = leaves[i].grad();
   for (Tensor& input : inputs) input.mutable_grad().reset();

@@ -11,10 +11,13 @@ namespace {
 
 std::vector<DeviceName> default_devices() {
   std::vector<DeviceName> devices;
-  const int gpus = at::globalContext().hasCUDA() ? static_cast<int>(at::detail::getCUDAHooks().deviceCount()) : 0;
+  const int gpus = at::globalContext().hasCUDA()
+                       ? static_cast<int>(at::detail::getCUDAHooks().deviceCount())
+                       : 0;
   for (int i = 0; i < gpus; ++i) devices.push_back({DeviceName::Kind::kCuda, i});
   if (!devices.empty()) return devices;
-  for (int i = 0; i < config::logical_device_count("cpu"); ++i) devices.push_back({DeviceName::Kind::kCpu, i});
+  for (int i = 0; i < config::logical_device_count("cpu"); ++i)
+    devices.push_back({DeviceName::Kind::kCpu, i});
   return devices;
 }
 
@@ -25,11 +28,13 @@ std::vector<DeviceName> parse_devices(const std::vector<std::string>& names) {
     const DeviceName device = DeviceName::parse(name);
     for (const DeviceName& earlier : devices) {
       if (earlier == device) {
-        throw InvalidArgument(cat("MirroredStrategy [devices]: \"", name, "\" is named twice, expected one replica a device; use other "
+        throw InvalidArgument(cat("MirroredStrategy [devices]: \"", name,
+                                  "\" is named twice, expected one replica a device; use other "
                                   "indices (cpu:0, cpu:1, … are logical)"));
       }
       if (earlier.kind != device.kind) {
-        throw InvalidArgument(cat("MirroredStrategy [devices]: ", earlier, " and ", device, ", expected devices of one kind"));
+        throw InvalidArgument(cat("MirroredStrategy [devices]: ", earlier, " and ", device,
+                                  ", expected devices of one kind"));
       }
     }
     devices.push_back(device);

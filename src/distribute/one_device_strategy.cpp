@@ -5,7 +5,8 @@
 namespace tutti::distribute {
 
 OneDeviceStrategy::OneDeviceStrategy(const std::string& device)
-    : Strategy({DeviceName::parse(device)}, {}), pool_(std::make_unique<ReplicaPool>(*this, devices(), threads_per_replica())) {}
+    : Strategy({DeviceName::parse(device)}, {}),
+      pool_(std::make_unique<ReplicaPool>(*this, devices(), threads_per_replica())) {}
 
 OneDeviceStrategy::~OneDeviceStrategy() = default;
 

@@ -1,4 +1,5 @@
-// The current strategy and replica of each thread, and what a replica can do. The library's one thread-local is here.
+// The current strategy and replica of each thread, and what a replica can do. The library's one
+// thread-local is here.
 
 #include "tutti/distribute/replica_context.h"
 
@@ -12,8 +13,10 @@ namespace {
 
 /// A group of one rank, for threads that are in no strategy.
 struct DefaultReplica {
-  std::shared_ptr<collectives::Rendezvous> rendezvous = std::make_shared<collectives::Rendezvous>(1);
-  std::vector<std::unique_ptr<collectives::Communicator>> group = collectives::make_in_process_group(rendezvous);
+  std::shared_ptr<collectives::Rendezvous> rendezvous =
+      std::make_shared<collectives::Rendezvous>(1);
+  std::vector<std::unique_ptr<collectives::Communicator>> group =
+      collectives::make_in_process_group(rendezvous);
   ReplicaContext context{default_strategy(), 0, 0, *group[0], *rendezvous};
 };
 
@@ -48,29 +51,34 @@ int ReplicaContext::num_replicas_in_sync() const { return strategy_.num_replicas
 void ReplicaContext::check_current(const char* operation) const {
   if (get_replica_context() == this) return;
   const bool cross = in_cross_replica_context();
-  throw FailedPrecondition(cat(operation, " [", strategy_.name(), " replica ", replica_id_, "]: called ",
-                               cross ? "in cross-replica context" : "from another replica's thread or another strategy",
-                               ", expected inside this replica's function; call it on get_replica_context() inside run"));
+  throw FailedPrecondition(cat(
+      operation, " [", strategy_.name(), " replica ", replica_id_, "]: called ",
+      cross ? "in cross-replica context" : "from another replica's thread or another strategy",
+      ", expected inside this replica's function; call it on get_replica_context() inside run"));
 }
 
-Tensor ReplicaContext::all_reduce(ReduceOp op, const Tensor& value, const CommunicationOptions& options) {
+Tensor ReplicaContext::all_reduce(ReduceOp op, const Tensor& value,
+                                  const CommunicationOptions& options) {
   check_current("all_reduce");
   return differentiable_all_reduce(*this, op, value, options);
 }
 
-Tensor ReplicaContext::all_gather(const Tensor& value, int64_t axis, const CommunicationOptions& options) {
+Tensor ReplicaContext::all_gather(const Tensor& value, int64_t axis,
+                                  const CommunicationOptions& options) {
   check_current("all_gather");
   return differentiable_all_gather(*this, value, axis, options);
 }
 
-void ReplicaContext::merge(const char* operation, void* payload, FunctionRef<void(std::span<void* const>)> merged,
+void ReplicaContext::merge(const char* operation, void* payload,
+                           FunctionRef<void(std::span<void* const>)> merged,
                            FunctionRef<void(void*)> take) {
   check_current(operation);
   const auto timeout = collectives::kDefaultTimeout;
   rendezvous_.meet(local_id_, {operation, payload}, timeout);
   if (local_id_ == 0) {
     std::vector<void*> payloads;
-    for (int i = 0; i < rendezvous_.size(); ++i) payloads.push_back(const_cast<void*>(rendezvous_.call_of(i).payload));
+    for (int i = 0; i < rendezvous_.size(); ++i)
+      payloads.push_back(const_cast<void*>(rendezvous_.call_of(i).payload));
     ContextGuard cross_replica(strategy_, nullptr);
     at::NoGradGuard no_grad;
     merged(payloads);
@@ -84,18 +92,22 @@ void ReplicaContext::merge(const char* operation, void* payload, FunctionRef<voi
 }
 
 void ReplicaContext::call_once_for_all(const char* operation, FunctionRef<void()> once) {
-  merge(operation, nullptr, [&](std::span<void* const>) { once(); }, [](void*) {});
+  merge(
+      operation, nullptr, [&](std::span<void* const>) { once(); }, [](void*) {});
 }
 
 at::Generator& ReplicaContext::generator() const { return strategy_.generator(local_id_); }
 
 namespace internal {
-Tensor detached(const Tensor& tensor) { return tensor.defined() && tensor.requires_grad() ? tensor.detach() : tensor; }
+Tensor detached(const Tensor& tensor) {
+  return tensor.defined() && tensor.requires_grad() ? tensor.detach() : tensor;
+}
 void check_not_in_replica(const char* operation) {
   ReplicaContext* context = get_replica_context();
   if (context == nullptr || context->strategy().is_default()) return;
   throw InvalidArgument(cat(operation, " [replica ", context->replica_id_in_sync_group(),
-                            "]: called inside a replica, expected outside; take the step before run and pass it as an argument"));
+                            "]: called inside a replica, expected outside; take the step before "
+                            "run and pass it as an argument"));
 }
 }  // namespace internal
 

@@ -1,6 +1,6 @@
-// One job at a time. `turn_` counts jobs and wakes the threads; `running_` counts the threads that are still in the job. Both are
-// watched by spinning for about 50 us, then asleep in the kernel: a wake-up costs 40 us on a virtual machine, which a step of a
-// small model would feel.
+// One job at a time. `turn_` counts jobs and wakes the threads; `running_` counts the threads that
+// are still in the job. Both are watched by spinning for about 50 us, then asleep in the kernel: a
+// wake-up costs 40 us on a virtual machine, which a step of a small model would feel.
 
 #include "distribute/replica_pool.h"
 
@@ -44,7 +44,8 @@ std::string text_of(const std::exception_ptr& error) {
 
 }  // namespace
 
-/// Passed on at every wait, to the lowest replica that can go on: the order of execution is the same in every run.
+/// Passed on at every wait, to the lowest replica that can go on: the order of execution is the
+/// same in every run.
 class ReplicaPool::Baton : public collectives::WaitObserver {
  public:
   explicit Baton(int replicas) : states_(static_cast<std::size_t>(replicas), State::kReady) {}
@@ -96,7 +97,8 @@ class ReplicaPool::Baton : public collectives::WaitObserver {
   std::vector<State> states_;
 };
 
-ReplicaPool::ReplicaPool(Strategy& strategy, const std::vector<DeviceName>& devices, int threads_per_replica)
+ReplicaPool::ReplicaPool(Strategy& strategy, const std::vector<DeviceName>& devices,
+                         int threads_per_replica)
     : strategy_(strategy),
       devices_(devices),
       threads_per_replica_(threads_per_replica),
@@ -111,8 +113,9 @@ ReplicaPool::ReplicaPool(Strategy& strategy, const std::vector<DeviceName>& devi
     rendezvous_->set_wait_observer(baton_.get());
   }
   for (int i = 0; i < replicas; ++i) {
-    contexts_.push_back(std::make_unique<ReplicaContext>(strategy, strategy.first_replica_id() + i, i,
-                                                         *group_[static_cast<std::size_t>(i)], *rendezvous_));
+    contexts_.push_back(std::make_unique<ReplicaContext>(strategy, strategy.first_replica_id() + i,
+                                                         i, *group_[static_cast<std::size_t>(i)],
+                                                         *rendezvous_));
   }
   for (int i = 1; i < replicas; ++i) threads_.emplace_back([this, i] { serve(i); });
 }
@@ -147,8 +150,10 @@ void ReplicaPool::run_one(int replica, FunctionRef<void(int)> body) {
     Failure& failure = failed_[static_cast<std::size_t>(replica)];
     failure.error = std::current_exception();
     failure.order = failures_.fetch_add(1, std::memory_order_acq_rel);
-    if (devices_.size() > 1) rendezvous_->abort(cat("replica ", contexts_[static_cast<std::size_t>(replica)]->replica_id_in_sync_group(),
-                                                   " failed: ", text_of(failure.error)));
+    if (devices_.size() > 1)
+      rendezvous_->abort(
+          cat("replica ", contexts_[static_cast<std::size_t>(replica)]->replica_id_in_sync_group(),
+              " failed: ", text_of(failure.error)));
   }
   if (baton_ != nullptr) baton_->finish(replica);
 }
@@ -169,10 +174,14 @@ void ReplicaPool::run(FunctionRef<void(int)> body) {
 }
 
 void ReplicaPool::wait_for_others() {
-  // No deadline: what the others still do is the user's function, which ends in its own time; their waits have deadlines.
+  // No deadline: what the others still do is the user's function, which ends in its own time; their
+  // waits have deadlines.
   for (uint32_t left; (left = running_.load(std::memory_order_acquire)) != 0;) {
-    for (int i = 0; may_spin_ && i < kSpins && running_.load(std::memory_order_acquire) == left; ++i) pause_cpu();
-    if (running_.load(std::memory_order_acquire) == left) running_.wait(left, std::memory_order_acquire);
+    for (int i = 0; may_spin_ && i < kSpins && running_.load(std::memory_order_acquire) == left;
+         ++i)
+      pause_cpu();
+    if (running_.load(std::memory_order_acquire) == left)
+      running_.wait(left, std::memory_order_acquire);
   }
 }
 
@@ -196,7 +205,8 @@ void ReplicaPool::rethrow_first() {
       } catch (...) {
       }
       const std::string text = text_of(failed_[i].error);
-      if (!consequence && text != text_of(first)) others += cat("\n  replica ", i, " also failed: ", text);
+      if (!consequence && text != text_of(first))
+        others += cat("\n  replica ", i, " also failed: ", text);
     }
     failed_[i] = Failure();
   }
@@ -208,7 +218,8 @@ void ReplicaPool::rethrow_first() {
   } catch (const Error& error) {
     throw_error(error.code(), error.what() + others);
   } catch (...) {
-    log_warning("run [", strategy_.name(), "]: replica ", first_replica, " failed first; besides", others);
+    log_warning("run [", strategy_.name(), "]: replica ", first_replica, " failed first; besides",
+                others);
     throw;
   }
 }

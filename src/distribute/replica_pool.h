@@ -17,15 +17,16 @@ namespace tutti::distribute {
 
 class Strategy;
 
-/// Replica 0 is the thread that calls run; every other has a thread of its own, which spins for a moment after its work and then
-/// sleeps. Each runs on its own intra-op team.
+/// Replica 0 is the thread that calls run; every other has a thread of its own, which spins for a
+/// moment after its work and then sleeps. Each runs on its own intra-op team.
 class ReplicaPool {
  public:
   ReplicaPool(Strategy& strategy, const std::vector<DeviceName>& devices, int threads_per_replica);
   ~ReplicaPool();
 
-  /// Calls `body(i)` for every replica i, in its context and on its device; returns when all have ended. After an exception the
-  /// other replicas' waits fail with Aborted; the first exception is thrown again with the others listed.
+  /// Calls `body(i)` for every replica i, in its context and on its device; returns when all have
+  /// ended. After an exception the other replicas' waits fail with Aborted; the first exception is
+  /// thrown again with the others listed.
   void run(FunctionRef<void(int)> body);
 
  private:

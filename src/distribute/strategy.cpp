@@ -15,18 +15,23 @@
 
 namespace tutti::distribute {
 
-// ---- Scope ---------------------------------------------------------------------------------------------------------------------
+// ---- Scope
+// ---------------------------------------------------------------------------------------------------------------------
 
 Scope::Scope(Strategy& strategy) : strategy_(&strategy), depth_(thread_context().stack.size()) {
   ReplicaContext* replica = get_replica_context();
   if (replica != nullptr && !replica->strategy().is_default()) {
-    throw FailedPrecondition(cat("scope [", strategy.name(), "]: entered inside replica ", replica->replica_id_in_sync_group(),
+    throw FailedPrecondition(cat("scope [", strategy.name(), "]: entered inside replica ",
+                                 replica->replica_id_in_sync_group(),
                                  ", expected cross-replica context; enter it outside run"));
   }
   Strategy& current = get_strategy();
   if (has_strategy() && &current != &strategy) {
-    throw FailedPrecondition(cat("scope [", strategy.name(), "]: entered inside the scope of another strategy (", current.name(),
-                                 "), expected the same or none; mixing strategies is not possible, leave the other scope first"));
+    throw FailedPrecondition(cat("scope [", strategy.name(),
+                                 "]: entered inside the scope of another strategy (",
+                                 current.name(),
+                                 "), expected the same or none; mixing strategies is not possible, "
+                                 "leave the other scope first"));
   }
   ReplicaContext* context = strategy.is_default() ? &default_replica_context() : nullptr;
   thread_context().stack.push_back({&strategy, context});
@@ -36,8 +41,11 @@ void Scope::exit() {
   if (strategy_ == nullptr) return;
   auto& stack = thread_context().stack;
   if (stack.size() != depth_ + 1) {
-    throw FailedPrecondition(cat("scope [", strategy_->name(), "]: left while ", static_cast<int64_t>(stack.size()) - 1 - static_cast<int64_t>(depth_),
-                                 " scopes entered after it are open, expected the reverse order; leave the inner ones first"));
+    throw FailedPrecondition(
+        cat("scope [", strategy_->name(), "]: left while ",
+            static_cast<int64_t>(stack.size()) - 1 - static_cast<int64_t>(depth_),
+            " scopes entered after it are open, expected the reverse order; leave the inner ones "
+            "first"));
   }
   stack.pop_back();
   strategy_ = nullptr;
@@ -47,12 +55,15 @@ Scope::~Scope() {
   if (strategy_ == nullptr) return;
   auto& stack = thread_context().stack;
   if (stack.size() != depth_ + 1) {
-    log_line(LogLevel::kError, cat("scope [", strategy_->name(), "]: destroyed out of order; scopes opened after it are closed too"));
+    log_line(LogLevel::kError,
+             cat("scope [", strategy_->name(),
+                 "]: destroyed out of order; scopes opened after it are closed too"));
   }
   while (stack.size() > depth_) stack.pop_back();
 }
 
-// ---- Strategy ------------------------------------------------------------------------------------------------------------------
+// ---- Strategy
+// ------------------------------------------------------------------------------------------------------------------
 
 /// Generators of the local replicas, seeded anew after each set_seed.
 struct Strategy::Random {
@@ -73,7 +84,8 @@ uint64_t mix(uint64_t x) {  // splitmix64
 }
 }  // namespace
 
-Strategy::Strategy(std::vector<DeviceName> devices, AnyCrossDeviceOps cross_device_ops, bool is_default)
+Strategy::Strategy(std::vector<DeviceName> devices, AnyCrossDeviceOps cross_device_ops,
+                   bool is_default)
     : devices_(std::move(devices)),
       num_replicas_(static_cast<int>(devices_.size())),
       threads_per_replica_(std::max(1, available_cores() / std::max(1, num_replicas_))),
@@ -93,9 +105,12 @@ at::Generator& Strategy::generator(int local_replica) {
     random_->seed_generation = seed_generation();
     random_->generators.clear();
     const auto seed = global_seed();
-    const uint64_t base = seed ? mix(mix(static_cast<uint64_t>(*seed)) + static_cast<uint64_t>(random_->index)) : std::random_device{}() * 0x100000001ULL;
+    const uint64_t base =
+        seed ? mix(mix(static_cast<uint64_t>(*seed)) + static_cast<uint64_t>(random_->index))
+             : std::random_device{}() * 0x100000001ULL;
     for (int i = 0; i < num_local_replicas(); ++i) {
-      random_->generators.push_back(at::detail::createCPUGenerator(mix(base + static_cast<uint64_t>(first_replica_id() + i))));
+      random_->generators.push_back(at::detail::createCPUGenerator(
+          mix(base + static_cast<uint64_t>(first_replica_id() + i))));
     }
   }
   return random_->generators[static_cast<std::size_t>(local_replica)];
@@ -106,16 +121,20 @@ void Strategy::check_usable(const char* operation) const {
   if (stack.empty()) return;
   const Strategy* current = stack.back().strategy;
   if (current == this || current->is_default() || is_default_) return;
-  throw FailedPrecondition(cat(operation, " [", name(), "]: called in a context of another strategy (", current->name(),
-                               "), expected its own scope or none; mixing strategies is not possible, leave the other one first"));
+  throw FailedPrecondition(cat(operation, " [", name(),
+                               "]: called in a context of another strategy (", current->name(),
+                               "), expected its own scope or none; mixing strategies is not "
+                               "possible, leave the other one first"));
 }
 
 void Strategy::check_cross_replica(const char* operation) const {
   check_usable(operation);
   ReplicaContext* replica = get_replica_context();
   if (replica != nullptr && !replica->strategy().is_default()) {
-    throw FailedPrecondition(cat(operation, " [", name(), " replica ", replica->replica_id_in_sync_group(),
-                                 "]: called inside a replica, expected cross-replica context; call it outside run or inside merge_call"));
+    throw FailedPrecondition(cat(operation, " [", name(), " replica ",
+                                 replica->replica_id_in_sync_group(),
+                                 "]: called inside a replica, expected cross-replica context; call "
+                                 "it outside run or inside merge_call"));
   }
 }
 
@@ -123,8 +142,10 @@ void Strategy::run_replicas(FunctionRef<void(int)> body) {
   check_cross_replica("run");
   bool expected = false;
   if (!in_use_.compare_exchange_strong(expected, true, std::memory_order_acquire)) {
-    throw FailedPrecondition(cat("run [", name(), "]: another thread is running this strategy at the same moment, expected one at a time; "
-                                 "use a strategy for each thread, or take turns"));
+    throw FailedPrecondition(cat(
+        "run [", name(),
+        "]: another thread is running this strategy at the same moment, expected one at a time; "
+        "use a strategy for each thread, or take turns"));
   }
   struct Release {
     std::atomic<bool>& flag;
@@ -142,7 +163,8 @@ void Strategy::on_replica_team(FunctionRef<void()> body) const {
 Tensor Strategy::reduce(ReduceOp op, const PerReplica<Tensor>& value) {
   check_cross_replica("reduce");
   if (static_cast<int>(value.size()) != num_local_replicas()) {
-    throw InvalidArgument(cat("reduce [", name(), "]: ", value.size(), " components, expected ", num_local_replicas(),
+    throw InvalidArgument(cat("reduce [", name(), "]: ", value.size(), " components, expected ",
+                              num_local_replicas(),
                               ", one a replica; pass what this strategy's run returned"));
   }
   at::NoGradGuard no_grad;
@@ -152,8 +174,10 @@ Tensor Strategy::reduce(ReduceOp op, const PerReplica<Tensor>& value) {
 Tensor Strategy::reduce(ReduceOp op, const Mirrored<Tensor>& value) {
   check_cross_replica("reduce");
   if (op == ReduceOp::kSum && num_replicas_ > 1) {
-    throw InvalidArgument(cat("reduce [", name(), "]: SUM of a Mirrored value, expected MEAN; the value is the same on every replica, "
-                              "multiply it by num_replicas_in_sync() if that is meant"));
+    throw InvalidArgument(
+        cat("reduce [", name(),
+            "]: SUM of a Mirrored value, expected MEAN; the value is the same on every replica, "
+            "multiply it by num_replicas_in_sync() if that is meant"));
   }
   return value[0].detach();
 }
@@ -161,13 +185,17 @@ Tensor Strategy::reduce(ReduceOp op, const Mirrored<Tensor>& value) {
 Tensor Strategy::reduce(ReduceOp op, const Tensor& value) {
   check_cross_replica("reduce");
   if (op == ReduceOp::kSum && num_replicas_ > 1) {
-    throw InvalidArgument(cat("reduce [", name(), "]: SUM of a tensor that is no PerReplica with ", num_replicas_,
-                              " replicas, expected a PerReplica; it is unclear whether it counts once or once a replica"));
+    throw InvalidArgument(cat("reduce [", name(), "]: SUM of a tensor that is no PerReplica with ",
+                              num_replicas_,
+                              " replicas, expected a PerReplica; it is unclear whether it counts "
+                              "once or once a replica"));
   }
   return value.detach();
 }
 
-Tensor Strategy::reduce(ReduceOp op, const Variable& value) { return reduce(op, PerReplica<Tensor>(value.components())); }
+Tensor Strategy::reduce(ReduceOp op, const Variable& value) {
+  return reduce(op, PerReplica<Tensor>(value.components()));
+}
 
 Tensor Strategy::reduce(ReduceOp op, const PerReplica<Tensor>& value, std::vector<int64_t> axes) {
   check_cross_replica("reduce");
@@ -178,8 +206,9 @@ Tensor Strategy::reduce(ReduceOp op, const PerReplica<Tensor>& value, std::vecto
     int64_t count = 1;
     for (int64_t axis : axes) {
       if (axis < -component.dim() || axis >= component.dim()) {
-        throw InvalidArgument(cat("reduce [", name(), "]: axis ", axis, " of a component of shape ", shape_text(component.sizes()),
-                                  ", expected from ", -component.dim(), " to ", component.dim() - 1));
+        throw InvalidArgument(cat("reduce [", name(), "]: axis ", axis, " of a component of shape ",
+                                  shape_text(component.sizes()), ", expected from ",
+                                  -component.dim(), " to ", component.dim() - 1));
       }
       count *= component.size(axis);
     }
@@ -199,15 +228,20 @@ Tensor Strategy::gather(const PerReplica<Tensor>& value, int64_t axis) {
   const Tensor& first = value[0];
   std::vector<Tensor> parts;
   for (const Tensor& component : value.values()) {
-    if (component.dim() == 0) throw InvalidArgument(cat("gather [", name(), "]: a scalar component, expected rank 1 or more; use unsqueeze(0)"));
+    if (component.dim() == 0)
+      throw InvalidArgument(cat(
+          "gather [", name(), "]: a scalar component, expected rank 1 or more; use unsqueeze(0)"));
     if (axis < -component.dim() || axis >= component.dim() || component.dim() != first.dim()) {
-      throw InvalidArgument(cat("gather [", name(), "]: axis ", axis, " of components of shape ", shape_text(first.sizes()), " and ",
-                                shape_text(component.sizes()), ", expected one rank and an axis below it"));
+      throw InvalidArgument(cat("gather [", name(), "]: axis ", axis, " of components of shape ",
+                                shape_text(first.sizes()), " and ", shape_text(component.sizes()),
+                                ", expected one rank and an axis below it"));
     }
     for (int64_t dim = 0; dim < component.dim(); ++dim) {
-      if (dim != at::maybe_wrap_dim(axis, component.dim()) && component.size(dim) != first.size(dim)) {
-        throw InvalidArgument(cat("gather [", name(), "]: components of shape ", shape_text(first.sizes()), " and ",
-                                  shape_text(component.sizes()), ", expected equal sizes but for axis ", axis));
+      if (dim != at::maybe_wrap_dim(axis, component.dim()) &&
+          component.size(dim) != first.size(dim)) {
+        throw InvalidArgument(cat("gather [", name(), "]: components of shape ",
+                                  shape_text(first.sizes()), " and ", shape_text(component.sizes()),
+                                  ", expected equal sizes but for axis ", axis));
       }
     }
     parts.push_back(component.to(first.device()));
@@ -219,17 +253,20 @@ std::shared_ptr<DistributedPlan> Strategy::distribute_plan(std::shared_ptr<const
   return make_rebatched_plan(std::move(plan), num_replicas_, devices_);
 }
 
-std::shared_ptr<DistributedPlan> Strategy::distribute_per_replica_plan(std::shared_ptr<const data::Plan> plan) {
+std::shared_ptr<DistributedPlan> Strategy::distribute_per_replica_plan(
+    std::shared_ptr<const data::Plan> plan) {
   return make_per_replica_plan(std::move(plan), devices_);
 }
 
 std::string Strategy::summary() const {
-  return cat(name(), ": ", num_replicas_, num_replicas_ == 1 ? " replica on " : " replicas on ", join(devices_, ", "), "\n  threads: ",
-             threads_per_replica_, " of ", available_cores(), " cores for each replica\n  reduction: ", cross_device_ops().name(),
+  return cat(name(), ": ", num_replicas_, num_replicas_ == 1 ? " replica on " : " replicas on ",
+             join(devices_, ", "), "\n  threads: ", threads_per_replica_, " of ", available_cores(),
+             " cores for each replica\n  reduction: ", cross_device_ops().name(),
              num_replicas_ > 1 ? " (in process)" : " (one replica: nothing to reduce)", "\n");
 }
 
-// ---- the default strategy ------------------------------------------------------------------------------------------------------
+// ---- the default strategy
+// ------------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -248,7 +285,8 @@ class DefaultStrategy : public Strategy {
 }  // namespace
 
 Strategy& default_strategy() {
-  static DefaultStrategy* strategy = new DefaultStrategy();  // never destroyed: variables may outlive main
+  static DefaultStrategy* strategy =
+      new DefaultStrategy();  // never destroyed: variables may outlive main
   return *strategy;
 }
 

@@ -17,12 +17,13 @@ using SetThreads = void (*)(int);
 using GetThreads = int (*)();
 using SetLocalThreads = int (*)(int);
 
-/// Looked up in the global scope, where libtorch_cpu's own references were resolved: the same library, whichever it is. Linking
-/// OpenMP here could bind a second copy.
+/// Looked up in the global scope, where libtorch_cpu's own references were resolved: the same
+/// library, whichever it is. Linking OpenMP here could bind a second copy.
 struct ThreadLibraries {
   SetThreads openmp_set = reinterpret_cast<SetThreads>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
   GetThreads openmp_get = reinterpret_cast<GetThreads>(dlsym(RTLD_DEFAULT, "omp_get_max_threads"));
-  SetLocalThreads blas_set = reinterpret_cast<SetLocalThreads>(dlsym(RTLD_DEFAULT, "MKL_Set_Num_Threads_Local"));
+  SetLocalThreads blas_set =
+      reinterpret_cast<SetLocalThreads>(dlsym(RTLD_DEFAULT, "MKL_Set_Num_Threads_Local"));
 };
 
 int count_cores() {

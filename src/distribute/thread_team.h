@@ -1,14 +1,16 @@
 #pragma once
-// How many threads LibTorch's operators may use on this thread, without changing what other threads of the program see.
+// How many threads LibTorch's operators may use on this thread, without changing what other threads
+// of the program see.
 
 namespace tutti::distribute {
 
 /// Cores that this process may run on.
 int available_cores();
 
-/// Sets this thread's intra-op team until it dies: OpenMP's and the BLAS library's per-thread numbers, not at::set_num_threads,
-/// which also changes the default of every thread that asks later. Meanwhile numbers too small for full precision count as zero, as
-/// in TensorFlow: late in training they would make some operators several times slower.
+/// Sets this thread's intra-op team until it dies: OpenMP's and the BLAS library's per-thread
+/// numbers, not at::set_num_threads, which also changes the default of every thread that asks
+/// later. Meanwhile numbers too small for full precision count as zero, as in TensorFlow: late in
+/// training they would make some operators several times slower.
 class ThreadTeam {
  public:
   explicit ThreadTeam(int threads);
@@ -22,8 +24,8 @@ class ThreadTeam {
   unsigned float_mode_before_ = 0;
 };
 
-/// Stops the C library from returning large buffers to the system after each step: page faults cost more than the memory.
-/// Once a process; TUTTI_MALLOC=system leaves the allocator alone.
+/// Stops the C library from returning large buffers to the system after each step: page faults cost
+/// more than the memory. Once a process; TUTTI_MALLOC=system leaves the allocator alone.
 void keep_freed_memory();
 
 }  // namespace tutti::distribute

@@ -1,4 +1,5 @@
-// Creation, reading and assignment of variables: the matrix of synchronization x aggregation x context.
+// Creation, reading and assignment of variables: the matrix of synchronization x aggregation x
+// context.
 
 #include "tutti/distribute/variable.h"
 
@@ -25,26 +26,38 @@ Tensor owned_copy(const Tensor& value, c10::Device device) {
 
 void check_options(const Tensor& initial, const VariableOptions& options) {
   if (!initial.defined()) {
-    throw InvalidArgument(cat("Variable [", options.name, "]: no initial value, expected a tensor; pass one, e.g. at::zeros({})"));
+    throw InvalidArgument(
+        cat("Variable [", options.name,
+            "]: no initial value, expected a tensor; pass one, e.g. at::zeros({})"));
   }
   if (options.synchronization == VariableSynchronization::kNone) {
-    throw InvalidArgument(cat("Variable [", options.name, "]: synchronization NONE, expected ON_WRITE, ON_READ or AUTO"));
+    throw InvalidArgument(cat("Variable [", options.name,
+                              "]: synchronization NONE, expected ON_WRITE, ON_READ or AUTO"));
   }
   if (options.aggregation == VariableAggregation::kMean && !initial.is_floating_point()) {
-    throw InvalidArgument(cat("Variable [", options.name, "]: aggregation MEAN with dtype ", dtype_name(initial.scalar_type()),
+    throw InvalidArgument(cat("Variable [", options.name, "]: aggregation MEAN with dtype ",
+                              dtype_name(initial.scalar_type()),
                               ", expected a floating dtype; use SUM or ONLY_FIRST_REPLICA"));
   }
 }
 
-Tensor aggregated(const VariableState& state, const std::vector<Tensor>& values, const char* operation) {
+Tensor aggregated(const VariableState& state, const std::vector<Tensor>& values,
+                  const char* operation) {
   switch (state.aggregation) {
-    case VariableAggregation::kSum: return collectives::local_reduce(ReduceOp::kSum, values);
-    case VariableAggregation::kMean: return collectives::local_reduce(ReduceOp::kMean, values);
-    case VariableAggregation::kOnlyFirstReplica: return values[0].detach();
-    case VariableAggregation::kNone: break;
+    case VariableAggregation::kSum:
+      return collectives::local_reduce(ReduceOp::kSum, values);
+    case VariableAggregation::kMean:
+      return collectives::local_reduce(ReduceOp::kMean, values);
+    case VariableAggregation::kOnlyFirstReplica:
+      return values[0].detach();
+    case VariableAggregation::kNone:
+      break;
   }
-  throw InvalidArgument(cat(operation, " [", state.name, "]: an ON_READ variable with aggregation NONE is read across replicas, expected "
-                            "SUM, MEAN or ONLY_FIRST_REPLICA; read it inside a replica, or take strategy.local_results(variable)"));
+  throw InvalidArgument(
+      cat(operation, " [", state.name,
+          "]: an ON_READ variable with aggregation NONE is read across replicas, expected "
+          "SUM, MEAN or ONLY_FIRST_REPLICA; read it inside a replica, or take "
+          "strategy.local_results(variable)"));
 }
 
 }  // namespace
@@ -53,16 +66,20 @@ namespace internal {
 
 void VariableState::check_usable(const char* operation) const {
   if (strategy_lifetime.expired()) {
-    throw FailedPrecondition(cat(operation, " [", name, "]: the strategy of this variable is gone, expected it alive; keep it longer than "
-                                 "its variables are used"));
+    throw FailedPrecondition(
+        cat(operation, " [", name,
+            "]: the strategy of this variable is gone, expected it alive; keep it longer than "
+            "its variables are used"));
   }
   strategy->check_usable(operation);
 }
 
 int VariableState::replica() const {
   const auto& stack = distribute::thread_context().stack;
-  if (strategy->is_default()) return 0;  // where there is no strategy, everybody is its only replica
-  if (stack.empty() || stack.back().replica == nullptr || stack.back().strategy != strategy) return -1;
+  if (strategy->is_default())
+    return 0;  // where there is no strategy, everybody is its only replica
+  if (stack.empty() || stack.back().replica == nullptr || stack.back().strategy != strategy)
+    return -1;
   return stack.back().replica->local_replica_id();
 }
 
@@ -88,24 +105,30 @@ void VariableState::move_to(const Tensor& storage) {
 }
 
 void VariableState::note_update() {
-  updated_at.store(strategy->update_count().fetch_add(1, std::memory_order_acq_rel) + 1, std::memory_order_release);
+  updated_at.store(strategy->update_count().fetch_add(1, std::memory_order_acq_rel) + 1,
+                   std::memory_order_release);
 }
 
-std::shared_ptr<VariableState> make_variable_state(const Tensor& initial_value, const VariableOptions& options, Strategy& strategy,
-                                                   std::vector<Tensor> leaves) {
+std::shared_ptr<VariableState> make_variable_state(const Tensor& initial_value,
+                                                   const VariableOptions& options,
+                                                   Strategy& strategy, std::vector<Tensor> leaves) {
   check_options(initial_value, options);
   auto state = std::make_shared<VariableState>();
   const bool on_read = options.synchronization == VariableSynchronization::kOnRead;
   state->name = options.name;
-  state->synchronization = on_read ? VariableSynchronization::kOnRead : VariableSynchronization::kOnWrite;
+  state->synchronization =
+      on_read ? VariableSynchronization::kOnRead : VariableSynchronization::kOnWrite;
   state->aggregation = options.aggregation;
-  state->trainable = options.trainable.value_or(!on_read && initial_value.is_floating_point()) && initial_value.is_floating_point();
+  state->trainable = options.trainable.value_or(!on_read && initial_value.is_floating_point()) &&
+                     initial_value.is_floating_point();
   state->strategy = &strategy;
   state->strategy_lifetime = strategy.lifetime();
   const auto& devices = strategy.devices();
   const bool share = !on_read && devices[0].kind == DeviceName::Kind::kCpu;
   for (std::size_t i = 0; i < devices.size(); ++i) {
-    state->components.push_back(share && i > 0 ? state->components[0] : owned_copy(initial_value, devices[i].torch_device()));
+    state->components.push_back(share && i > 0
+                                    ? state->components[0]
+                                    : owned_copy(initial_value, devices[i].torch_device()));
     if (i < leaves.size()) {
       at::NoGradGuard no_grad;
       leaves[i].set_data(state->components[i]);
@@ -139,7 +162,9 @@ Variable::Variable(const Tensor& initial_value, const VariableOptions& options) 
 }
 
 VariableState& Variable::state() const {
-  if (state_ == nullptr) throw FailedPrecondition("Variable: an empty handle, expected a variable; construct it with a tensor");
+  if (state_ == nullptr)
+    throw FailedPrecondition(
+        "Variable: an empty handle, expected a variable; construct it with a tensor");
   return *state_;
 }
 
@@ -166,13 +191,21 @@ enum class Op { kAssign, kAdd, kSub };
 
 void apply(Tensor& component, Op op, const Tensor& value) {
   switch (op) {
-    case Op::kAssign: component.copy_(value); break;
-    case Op::kAdd: component.add_(value); break;
-    case Op::kSub: component.sub_(value); break;
+    case Op::kAssign:
+      component.copy_(value);
+      break;
+    case Op::kAdd:
+      component.add_(value);
+      break;
+    case Op::kSub:
+      component.sub_(value);
+      break;
   }
 }
 
-const char* op_name(Op op) { return op == Op::kAssign ? "assign" : op == Op::kAdd ? "assign_add" : "assign_sub"; }
+const char* op_name(Op op) {
+  return op == Op::kAssign ? "assign" : op == Op::kAdd ? "assign_add" : "assign_sub";
+}
 
 void apply_everywhere(VariableState& state, Op op, const Tensor& value) {
   if (state.shared.load(std::memory_order_acquire)) {
@@ -185,15 +218,21 @@ void apply_everywhere(VariableState& state, Op op, const Tensor& value) {
 
 void check_value(const VariableState& state, Op op, const Tensor& value) {
   const Tensor& own = state.components[0];
-  if (value.defined() && value.sizes() == own.sizes() && value.scalar_type() == own.scalar_type()) return;
-  throw InvalidArgument(cat(op_name(op), " [", state.name, "]: a value ",
-                            value.defined() ? cat(dtype_name(value.scalar_type()), " ", shape_text(value.sizes())) : "undefined", ", expected ",
-                            dtype_name(own.scalar_type()), " ", shape_text(own.sizes()), ", the variable's; reshape or convert it"));
+  if (value.defined() && value.sizes() == own.sizes() && value.scalar_type() == own.scalar_type())
+    return;
+  throw InvalidArgument(
+      cat(op_name(op), " [", state.name, "]: a value ",
+          value.defined() ? cat(dtype_name(value.scalar_type()), " ", shape_text(value.sizes()))
+                          : "undefined",
+          ", expected ", dtype_name(own.scalar_type()), " ", shape_text(own.sizes()),
+          ", the variable's; reshape or convert it"));
 }
 
-void update_in_replica(VariableState& state, int replica, Op op, const Tensor& value, bool literal) {
+void update_in_replica(VariableState& state, int replica, Op op, const Tensor& value,
+                       bool literal) {
   const auto index = static_cast<std::size_t>(replica);
-  if (state.on_read() || state.components.size() == 1 || state.aggregation == VariableAggregation::kNone) {
+  if (state.on_read() || state.components.size() == 1 ||
+      state.aggregation == VariableAggregation::kNone) {
     if (!state.on_read() && state.components.size() > 1) state.split();
     apply(state.components[index], op, value);
     state.note_update();
@@ -211,8 +250,10 @@ void update_across_replicas(VariableState& state, Op op, const Tensor& value) {
   if (!state.on_read()) return apply_everywhere(state, op, value);
   if (state.aggregation == VariableAggregation::kSum) {
     if (op != Op::kAssign) {
-      throw InvalidArgument(cat(op_name(op), " [", state.name, "]: an ON_READ variable with aggregation SUM outside replicas, expected assign; "
-                                "it is unclear how the change is shared among the replicas"));
+      throw InvalidArgument(
+          cat(op_name(op), " [", state.name,
+              "]: an ON_READ variable with aggregation SUM outside replicas, expected assign; "
+              "it is unclear how the change is shared among the replicas"));
     }
     const auto replicas = static_cast<double>(state.strategy->num_replicas_in_sync());
     apply_everywhere(state, op, (value / replicas).to(value.scalar_type()));
@@ -237,7 +278,8 @@ Tensor Variable::update(Operation operation, const Tensor& value) {
     } else {
       update_across_replicas(state, op, detached);
     }
-    if (replica < 0 && state.on_read() && state.aggregation == VariableAggregation::kNone) return detached;  // it cannot be read here
+    if (replica < 0 && state.on_read() && state.aggregation == VariableAggregation::kNone)
+      return detached;  // it cannot be read here
   }
   return this->value();
 }
@@ -249,9 +291,12 @@ Tensor Variable::update(Operation operation, double value) {
   const Tensor tensor = at::full(state.components[0].sizes(), value, state.components[0].options());
   const int replica = state.replica();
   if (replica < 0) return update(operation, tensor);
-  if (!state.on_read() && state.aggregation == VariableAggregation::kSum && state.components.size() > 1 && value != 0) {
-    throw InvalidArgument(cat(op_name(op), " [", state.name, "]: the number ", value, " inside a replica of a variable with aggregation SUM, "
-                              "expected a tensor; it is unclear whether it counts once or once a replica"));
+  if (!state.on_read() && state.aggregation == VariableAggregation::kSum &&
+      state.components.size() > 1 && value != 0) {
+    throw InvalidArgument(
+        cat(op_name(op), " [", state.name, "]: the number ", value,
+            " inside a replica of a variable with aggregation SUM, "
+            "expected a tensor; it is unclear whether it counts once or once a replica"));
   }
   {
     at::NoGradGuard no_grad;
@@ -283,8 +328,9 @@ std::ostream& operator<<(std::ostream& out, const Variable& variable) {
   const VariableState& state = variable.state();
   auto line = [&](std::size_t i) {
     const Tensor& value = state.components[i];
-    return cat("Variable(name='", state.name, i == 0 ? "" : cat("/replica_", i), "', shape=", shape_text(value.sizes()), ", dtype=",
-               dtype_name(value.scalar_type()), ", value=", values_to_string(value), ")");
+    return cat("Variable(name='", state.name, i == 0 ? "" : cat("/replica_", i),
+               "', shape=", shape_text(value.sizes()), ", dtype=", dtype_name(value.scalar_type()),
+               ", value=", values_to_string(value), ")");
   };
   if (state.components.size() == 1) return out << line(0);
   out << (state.on_read() ? "SyncOnReadVariable:{\n" : "MirroredVariable:{\n");

@@ -11,9 +11,10 @@
 
 namespace tutti::internal {
 
-/// `components[r]` is replica r's storage, without gradient; while `shared` they are all one tensor. `leaves[r]` is replica r's alias of
-/// it, on which autograd hangs its gradient, so that replicas with one storage still have gradients apart. Aliases share the version
-/// counter of their storage: a write between a forward and its backward is noticed.
+/// `components[r]` is replica r's storage, without gradient; while `shared` they are all one
+/// tensor. `leaves[r]` is replica r's alias of it, on which autograd hangs its gradient, so that
+/// replicas with one storage still have gradients apart. Aliases share the version counter of their
+/// storage: a write between a forward and its backward is noticed.
 struct VariableState {
   std::string name;
   bool trainable = false;
@@ -25,14 +26,16 @@ struct VariableState {
   std::vector<Tensor> leaves;
   std::atomic<bool> shared{false};
   bool in_arena = false;
-  std::atomic<uint64_t> updated_at{0};  ///< Strategy::update_count() of the last write by an optimizer or an assignment
+  std::atomic<uint64_t> updated_at{
+      0};  ///< Strategy::update_count() of the last write by an optimizer or an assignment
   std::mutex split_mutex;
 
   /// Throws FailedPrecondition when the strategy is gone or another one is current.
   void check_usable(const char* operation) const;
   /// This thread's replica among the local ones, or -1 outside the strategy's replicas.
   int replica() const;
-  /// Gives each replica its own copy. Safe while other replicas read: the old storage is not written again.
+  /// Gives each replica its own copy. Safe while other replicas read: the old storage is not
+  /// written again.
   void split();
   /// Points everything at `storage`, which holds the same values; handed-out tensors follow.
   void move_to(const Tensor& storage);
@@ -41,7 +44,9 @@ struct VariableState {
 };
 
 /// Makes a variable whose replica r has `parameters[r]` itself as its leaf.
-std::shared_ptr<VariableState> make_variable_state(const Tensor& initial_value, const VariableOptions& options,
-                                                   distribute::Strategy& strategy, std::vector<Tensor> leaves = {});
+std::shared_ptr<VariableState> make_variable_state(const Tensor& initial_value,
+                                                   const VariableOptions& options,
+                                                   distribute::Strategy& strategy,
+                                                   std::vector<Tensor> leaves = {});
 
 }  // namespace tutti::internal

@@ -19,9 +19,12 @@ constexpr int64_t kHugePage = 2 << 20;
 int64_t checked_numel(const std::vector<int64_t>& sizes) {
   int64_t numel = 1;
   for (int64_t size : sizes) {
-    if (size < 0) throw InvalidArgument(cat("FlatBuffer: sizes ", shape_text(sizes), ", expected none below 0"));
+    if (size < 0)
+      throw InvalidArgument(
+          cat("FlatBuffer: sizes ", shape_text(sizes), ", expected none below 0"));
     if (__builtin_mul_overflow(numel, size, &numel)) {
-      throw InvalidArgument(cat("FlatBuffer: sizes ", shape_text(sizes), ", expected a number of elements that fits in 63 bits"));
+      throw InvalidArgument(cat("FlatBuffer: sizes ", shape_text(sizes),
+                                ", expected a number of elements that fits in 63 bits"));
     }
   }
   return numel;
@@ -32,7 +35,8 @@ bool is_dense(const std::vector<int64_t>& sizes, const std::vector<int64_t>& str
   if (sizes.size() != strides.size()) return false;
   std::vector<std::size_t> order(sizes.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return strides[a] < strides[b]; });
+  std::sort(order.begin(), order.end(),
+            [&](std::size_t a, std::size_t b) { return strides[a] < strides[b]; });
   int64_t expected = 1;
   for (std::size_t dim : order) {
     if (sizes[dim] == 1) continue;
@@ -48,31 +52,42 @@ at::Tensor aligned_zeros(int64_t numel, at::ScalarType dtype, c10::Device device
   if (!device.is_cpu() || numel == 0) return at::zeros({numel}, options);
   int64_t bytes = 0;
   if (__builtin_mul_overflow(numel, static_cast<int64_t>(c10::elementSize(dtype)), &bytes)) {
-    throw InvalidArgument(cat("FlatBuffer: ", numel, " elements, expected a size that fits in 63 bits"));
+    throw InvalidArgument(
+        cat("FlatBuffer: ", numel, " elements, expected a size that fits in 63 bits"));
   }
   const int64_t alignment = bytes >= kHugePage ? kHugePage : kAlignment;
   const int64_t rounded = (bytes + alignment - 1) / alignment * alignment;
-  void* memory = std::aligned_alloc(static_cast<std::size_t>(alignment), static_cast<std::size_t>(rounded));
-  if (memory == nullptr) throw ResourceExhausted(cat("FlatBuffer: no memory for ", rounded, " bytes; use a smaller model or more memory"));
-  if (alignment == kHugePage) madvise(memory, static_cast<std::size_t>(rounded), MADV_HUGEPAGE);  // advice: a refusal costs nothing
+  void* memory =
+      std::aligned_alloc(static_cast<std::size_t>(alignment), static_cast<std::size_t>(rounded));
+  if (memory == nullptr)
+    throw ResourceExhausted(
+        cat("FlatBuffer: no memory for ", rounded, " bytes; use a smaller model or more memory"));
+  if (alignment == kHugePage)
+    madvise(memory, static_cast<std::size_t>(rounded),
+            MADV_HUGEPAGE);  // advice: a refusal costs nothing
   std::memset(memory, 0, static_cast<std::size_t>(rounded));
-  return at::from_blob(memory, {numel}, [](void* block) { std::free(block); }, options);
+  return at::from_blob(
+      memory, {numel}, [](void* block) { std::free(block); }, options);
 }
 
 }  // namespace
 
-FlatBuffer::FlatBuffer(const std::vector<FlatViewSpec>& specs, at::ScalarType dtype, c10::Device device) {
-  const int64_t per_line = std::max<int64_t>(1, kAlignment / static_cast<int64_t>(c10::elementSize(dtype)));
+FlatBuffer::FlatBuffer(const std::vector<FlatViewSpec>& specs, at::ScalarType dtype,
+                       c10::Device device) {
+  const int64_t per_line =
+      std::max<int64_t>(1, kAlignment / static_cast<int64_t>(c10::elementSize(dtype)));
   int64_t total = 0;
   for (const FlatViewSpec& spec : specs) {
     const int64_t numel = checked_numel(spec.sizes);
     if (!spec.strides.empty() && !is_dense(spec.sizes, spec.strides)) {
-      throw InvalidArgument(cat("FlatBuffer: strides ", shape_text(spec.strides), " for sizes ", shape_text(spec.sizes),
+      throw InvalidArgument(cat("FlatBuffer: strides ", shape_text(spec.strides), " for sizes ",
+                                shape_text(spec.sizes),
                                 ", expected a layout without gaps or overlap"));
     }
     offsets_.push_back(total);
     int64_t end = 0;
-    if (__builtin_add_overflow(total, numel, &end) || end > std::numeric_limits<int64_t>::max() - per_line) {
+    if (__builtin_add_overflow(total, numel, &end) ||
+        end > std::numeric_limits<int64_t>::max() - per_line) {
       throw InvalidArgument("FlatBuffer: the views together, expected a size that fits in 63 bits");
     }
     total = (end + per_line - 1) / per_line * per_line;
@@ -80,8 +95,9 @@ FlatBuffer::FlatBuffer(const std::vector<FlatViewSpec>& specs, at::ScalarType dt
   flat_ = aligned_zeros(total, dtype, device);
   for (std::size_t i = 0; i < specs.size(); ++i) {
     const at::Tensor part = flat_.narrow(0, offsets_[i], checked_numel(specs[i].sizes));
-    views_.push_back(specs[i].strides.empty() ? part.view(specs[i].sizes)
-                                              : flat_.as_strided(specs[i].sizes, specs[i].strides, offsets_[i]));
+    views_.push_back(specs[i].strides.empty()
+                         ? part.view(specs[i].sizes)
+                         : flat_.as_strided(specs[i].sizes, specs[i].strides, offsets_[i]));
   }
 }
 

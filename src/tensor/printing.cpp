@@ -1,5 +1,6 @@
-// NumPy's rules. A column of floats is positional unless its largest magnitude is 1e8 or more, its smallest nonzero one below 1e-4, or
-// their ratio above 1000; digits are the fewest that give the number back, at most 8 behind the point; columns are aligned.
+// NumPy's rules. A column of floats is positional unless its largest magnitude is 1e8 or more, its
+// smallest nonzero one below 1e-4, or their ratio above 1000; digits are the fewest that give the
+// number back, at most 8 behind the point; columns are aligned.
 
 #include "tutti/tensor/printing.h"
 
@@ -20,16 +21,19 @@ constexpr std::size_t kLineWidth = 75;
 
 std::string shortest(double value, bool single, std::chars_format format) {
   char buffer[512];
-  const auto end = single ? std::to_chars(buffer, buffer + sizeof(buffer), static_cast<float>(value), format).ptr
-                          : std::to_chars(buffer, buffer + sizeof(buffer), value, format).ptr;
+  const auto end =
+      single ? std::to_chars(buffer, buffer + sizeof(buffer), static_cast<float>(value), format).ptr
+             : std::to_chars(buffer, buffer + sizeof(buffer), value, format).ptr;
   return std::string(buffer, end);
 }
 
-/// Digits behind the point are cut to kPrecision (rounded), trailing zeros dropped; there is always a point.
+/// Digits behind the point are cut to kPrecision (rounded), trailing zeros dropped; there is always
+/// a point.
 std::string positional(double value, bool single) {
   std::string text = shortest(value, single, std::chars_format::fixed);
   auto point = text.find('.');
-  if (point != std::string::npos && text.size() - point - 1 > static_cast<std::size_t>(kPrecision)) {
+  if (point != std::string::npos &&
+      text.size() - point - 1 > static_cast<std::size_t>(kPrecision)) {
     char buffer[512];
     std::snprintf(buffer, sizeof(buffer), "%.*f", kPrecision, value);
     text = buffer;
@@ -48,7 +52,8 @@ Scientific scientific(double value, bool single) {
   auto e = text.find('e');
   std::string mantissa = text.substr(0, e);
   const auto point = mantissa.find('.');
-  if (point != std::string::npos && mantissa.size() - point - 1 > static_cast<std::size_t>(kPrecision)) {
+  if (point != std::string::npos &&
+      mantissa.size() - point - 1 > static_cast<std::size_t>(kPrecision)) {
     char buffer[64];
     std::snprintf(buffer, sizeof(buffer), "%.*e", kPrecision, value);
     text = buffer;
@@ -71,7 +76,8 @@ std::vector<std::string> format_floats(const std::vector<double>& values, bool s
     largest = std::max(largest, std::abs(value));
     smallest = std::min(smallest, std::abs(value));
   }
-  const bool exponential = largest > 0 && (largest >= 1e8 || smallest < 1e-4 || largest / smallest > 1000);
+  const bool exponential =
+      largest > 0 && (largest >= 1e8 || smallest < 1e-4 || largest / smallest > 1000);
   std::vector<std::string> left(values.size()), right(values.size()), tail(values.size());
   std::size_t left_width = 0, right_width = 0;
   for (std::size_t i = 0; i < values.size(); ++i) {
@@ -97,7 +103,8 @@ std::vector<std::string> format_floats(const std::vector<double>& values, bool s
       texts[i] = special(values[i]);
     } else {
       const std::string pad(right_width - right[i].size(), exponential ? '0' : ' ');
-      texts[i] = std::string(left_width - left[i].size(), ' ') + left[i] + "." + right[i] + pad + tail[i];
+      texts[i] =
+          std::string(left_width - left[i].size(), ' ') + left[i] + "." + right[i] + pad + tail[i];
     }
     width = std::max(width, texts[i].size());
   }
@@ -112,7 +119,8 @@ std::vector<std::string> format_aligned(std::vector<std::string> texts) {
   return texts;
 }
 
-/// Index of the entries that are printed, per dimension: all, or the edges when the array is summarised (-1 stands for `...`).
+/// Index of the entries that are printed, per dimension: all, or the edges when the array is
+/// summarised (-1 stands for `...`).
 std::vector<int64_t> shown(int64_t size, bool summarise) {
   std::vector<int64_t> indices;
   for (int64_t i = 0; i < size; ++i) {
@@ -172,7 +180,8 @@ class ArrayPrinter {
     return text + "]";
   }
 
-  std::string format_row(const std::vector<int64_t>& indices, const std::string& indent, std::size_t closing) {
+  std::string format_row(const std::vector<int64_t>& indices, const std::string& indent,
+                         std::size_t closing) {
     std::string text = "[";
     std::size_t column = indent.size();
     for (std::size_t i = 0; i < indices.size(); ++i) {
@@ -221,15 +230,17 @@ std::string values_to_string(const Tensor& tensor) {
     if (tensor.numel() == 0) return "[]";
     return ArrayPrinter(tensor).print();
   }
-  if (tensor.is_floating_point()) return number_to_string(tensor.item<double>(), tensor.scalar_type() != at::kDouble);
+  if (tensor.is_floating_point())
+    return number_to_string(tensor.item<double>(), tensor.scalar_type() != at::kDouble);
   if (tensor.scalar_type() == at::kBool) return tensor.item<bool>() ? "True" : "False";
   return std::to_string(tensor.item<int64_t>());
 }
 
 std::string to_string(const Tensor& tensor) {
   if (!tensor.defined()) return "Tensor(undefined)";
-  return cat("Tensor(", tensor.dim() >= 2 ? "\n" : "", values_to_string(tensor), ", shape=", shape_text(tensor.sizes()),
-             ", dtype=", dtype_name(tensor.scalar_type()), ")");
+  return cat("Tensor(", tensor.dim() >= 2 ? "\n" : "", values_to_string(tensor),
+             ", shape=", shape_text(tensor.sizes()), ", dtype=", dtype_name(tensor.scalar_type()),
+             ")");
 }
 
 }  // namespace tutti

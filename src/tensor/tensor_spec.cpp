@@ -25,11 +25,16 @@ constexpr std::array<DtypeName, 12> kDtypes{{{at::kFloat, "float32"},
 
 std::string one_line(const NestOf<std::string>& nest) {
   switch (nest.kind()) {
-    case NestKind::kNone: return "None";
-    case NestKind::kLeaf: return nest.leaf();
-    default: break;
+    case NestKind::kNone:
+      return "None";
+    case NestKind::kLeaf:
+      return nest.leaf();
+    default:
+      break;
   }
-  std::string text = nest.kind() == NestKind::kTuple ? "(" : nest.kind() == NestKind::kList ? "[" : "{";
+  std::string text = nest.kind() == NestKind::kTuple  ? "("
+                     : nest.kind() == NestKind::kList ? "["
+                                                      : "{";
   for (std::size_t i = 0; i < nest.size(); ++i) {
     if (i) text += ", ";
     if (nest.kind() == NestKind::kMap) text += cat("'", nest.keys()[i], "': ");
@@ -67,10 +72,13 @@ at::ScalarType dtype_from_name(const std::string& name) {
   throw InvalidArgument(cat("dtype: \"", name, "\", expected one of ", join(names, ", ")));
 }
 
-TensorSpec TensorSpec::of(const Tensor& tensor) { return {tensor.sizes().vec(), tensor.scalar_type(), false}; }
+TensorSpec TensorSpec::of(const Tensor& tensor) {
+  return {tensor.sizes().vec(), tensor.scalar_type(), false};
+}
 
 std::string TensorSpec::to_string() const {
-  return cat("TensorSpec(shape=", unknown_rank ? "<unknown>" : shape_text(shape), ", dtype=", dtype_name(dtype), ")");
+  return cat("TensorSpec(shape=", unknown_rank ? "<unknown>" : shape_text(shape),
+             ", dtype=", dtype_name(dtype), ")");
 }
 
 bool TensorSpec::accepts(const TensorSpec& other) const {
@@ -85,9 +93,11 @@ bool TensorSpec::accepts(const TensorSpec& other) const {
 
 TensorSpec TensorSpec::relaxed_with(const TensorSpec& other) const {
   if (dtype != other.dtype) {
-    throw InvalidArgument(cat("TensorSpec: dtypes ", dtype_name(dtype), " and ", dtype_name(other.dtype), ", expected one; convert first"));
+    throw InvalidArgument(cat("TensorSpec: dtypes ", dtype_name(dtype), " and ",
+                              dtype_name(other.dtype), ", expected one; convert first"));
   }
-  if (unknown_rank || other.unknown_rank || shape.size() != other.shape.size()) return {{}, dtype, true};
+  if (unknown_rank || other.unknown_rank || shape.size() != other.shape.size())
+    return {{}, dtype, true};
   TensorSpec relaxed = *this;
   for (std::size_t i = 0; i < shape.size(); ++i) {
     if (shape[i] != other.shape[i]) relaxed.shape[i] = -1;
@@ -103,25 +113,33 @@ bool TensorSpec::is_static() const {
   return true;
 }
 
-std::ostream& operator<<(std::ostream& out, const TensorSpec& spec) { return out << spec.to_string(); }
+std::ostream& operator<<(std::ostream& out, const TensorSpec& spec) {
+  return out << spec.to_string();
+}
 
 SpecNest spec_of(const Nest& nest) {
   return nest.map_leaves([](const Tensor& tensor) { return TensorSpec::of(tensor); });
 }
 
 std::ostream& operator<<(std::ostream& out, const SpecNest& spec) {
-  return out << layout_nest_text(spec.map_leaves([](const TensorSpec& leaf) { return leaf.to_string(); }));
+  return out << layout_nest_text(
+             spec.map_leaves([](const TensorSpec& leaf) { return leaf.to_string(); }));
 }
 
 std::string layout_nest_text(const NestOf<std::string>& nest, std::size_t columns) {
   const std::string line = one_line(nest);
-  if (nest.size() == 0 || (line.size() <= columns && line.find('\n') == std::string::npos)) return line;
-  std::string text = nest.kind() == NestKind::kTuple ? "(" : nest.kind() == NestKind::kList ? "[" : "{";
+  if (nest.size() == 0 || (line.size() <= columns && line.find('\n') == std::string::npos))
+    return line;
+  std::string text = nest.kind() == NestKind::kTuple  ? "("
+                     : nest.kind() == NestKind::kList ? "["
+                                                      : "{";
   for (std::size_t i = 0; i < nest.size(); ++i) {
     if (i) text += ",\n ";
     std::string key;
     if (nest.kind() == NestKind::kMap) key = cat("'", nest.keys()[i], "': ");
-    text += key + indented(layout_nest_text(nest.items()[i], columns - std::min(columns, 1 + key.size())), 1 + key.size());
+    text += key +
+            indented(layout_nest_text(nest.items()[i], columns - std::min(columns, 1 + key.size())),
+                     1 + key.size());
   }
   if (nest.kind() == NestKind::kTuple) return text + (nest.size() == 1 ? ",)" : ")");
   return text + (nest.kind() == NestKind::kList ? "]" : "}");

@@ -10,7 +10,8 @@ namespace tutti {
 
 enum class LogLevel { kDebug, kInfo, kWarning, kError, kOff };
 
-/// Lines below `level` are dropped from now on. At start TUTTI_LOG decides (debug, info, warning, error, off; default info).
+/// Lines below `level` are dropped from now on. At start TUTTI_LOG decides (debug, info, warning,
+/// error, off; default info).
 void set_log_level(LogLevel level);
 LogLevel log_level();
 

@@ -18,7 +18,9 @@ class TUTTI_THREAD_ANNOTATION(capability("mutex")) Mutex {
  public:
   void lock() TUTTI_THREAD_ANNOTATION(acquire_capability()) { mutex_.lock(); }
   void unlock() TUTTI_THREAD_ANNOTATION(release_capability()) { mutex_.unlock(); }
-  bool try_lock() TUTTI_THREAD_ANNOTATION(try_acquire_capability(true)) { return mutex_.try_lock(); }
+  bool try_lock() TUTTI_THREAD_ANNOTATION(try_acquire_capability(true)) {
+    return mutex_.try_lock();
+  }
 
  private:
   std::mutex mutex_;
@@ -26,7 +28,10 @@ class TUTTI_THREAD_ANNOTATION(capability("mutex")) Mutex {
 
 class TUTTI_THREAD_ANNOTATION(scoped_lockable) MutexLock {
  public:
-  explicit MutexLock(Mutex& mutex) TUTTI_THREAD_ANNOTATION(acquire_capability(mutex)) : mutex_(mutex) { mutex_.lock(); }
+  explicit MutexLock(Mutex& mutex) TUTTI_THREAD_ANNOTATION(acquire_capability(mutex))
+      : mutex_(mutex) {
+    mutex_.lock();
+  }
   ~MutexLock() TUTTI_THREAD_ANNOTATION(release_capability()) { mutex_.unlock(); }
   MutexLock(const MutexLock&) = delete;
   MutexLock& operator=(const MutexLock&) = delete;

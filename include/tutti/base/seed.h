@@ -10,7 +10,8 @@ namespace tutti {
 std::optional<int64_t> global_seed();
 /// Grows with each set_seed: whoever derived random streams from the old one makes them anew.
 uint64_t seed_generation();
-/// A number that differs for each caller since the last set_seed: the second half of a seed when only the global one was given.
+/// A number that differs for each caller since the last set_seed: the second half of a seed when
+/// only the global one was given.
 int64_t next_seed_offset();
 
 namespace internal {

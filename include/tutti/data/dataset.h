@@ -1,5 +1,6 @@
 #pragma once
-// Datasets: values that describe where elements come from and what is done to them. Every transformation gives a new one.
+// Datasets: values that describe where elements come from and what is done to them. Every
+// transformation gives a new one.
 
 #include <cstdint>
 #include <functional>
@@ -68,7 +69,10 @@ class DatasetIterator {
   /// The next element; OutOfRange at the end.
   Element get_next() {
     auto element = next();
-    if (!element) throw OutOfRange("get_next: end of the dataset, expected one more element; make a new iterator or use next()");
+    if (!element)
+      throw OutOfRange(
+          "get_next: end of the dataset, expected one more element; make a new iterator or use "
+          "next()");
     return std::move(*element);
   }
 
@@ -89,18 +93,21 @@ decltype(auto) call_with_element(Function& function, Element element) {
 
 }  // namespace internal
 
-/// Elements are Tensors, tuples, pairs, vectors or maps of them, or Nests. A handle: copies share the plan.
+/// Elements are Tensors, tuples, pairs, vectors or maps of them, or Nests. A handle: copies share
+/// the plan.
 template <NestLike Element>
 class Dataset {
  public:
   using element_type = Element;
   explicit Dataset(PlanPtr plan) : plan_(std::move(plan)) {}
 
-  /// `function(element)`, or with a tuple's items as its arguments when it does not take the tuple. In order, one at a time; an
-  /// exception surfaces at its element and the iterator can go on behind it.
+  /// `function(element)`, or with a tuple's items as its arguments when it does not take the tuple.
+  /// In order, one at a time; an exception surfaces at its element and the iterator can go on
+  /// behind it.
   template <class Function>
   auto map(Function function) const {
-    using Result = std::decay_t<decltype(internal::call_with_element(function, std::declval<Element>()))>;
+    using Result =
+        std::decay_t<decltype(internal::call_with_element(function, std::declval<Element>()))>;
     return Dataset<Result>(plans::map(plan_, [function](const Nest& nest) mutable {
       return to_nest<Result>(internal::call_with_element(function, from_nest<Element>(nest)));
     }));
@@ -118,7 +125,9 @@ class Dataset {
     }));
   }
   /// Stacks `size` elements along a new first axis; shapes must agree.
-  Dataset batch(int64_t size, const BatchOptions& options = {}) const { return Dataset(plans::batch(plan_, size, options)); }
+  Dataset batch(int64_t size, const BatchOptions& options = {}) const {
+    return Dataset(plans::batch(plan_, size, options));
+  }
   Dataset unbatch() const { return Dataset(plans::unbatch(plan_)); }
   /// Draws each element from a buffer of the next `buffer_size` ones.
   Dataset shuffle(int64_t buffer_size, const ShuffleOptions& options = {}) const {
@@ -132,13 +141,23 @@ class Dataset {
   /// Keeps the elements of the first complete pass in memory; later passes take them from there.
   Dataset cache() const { return Dataset(plans::cache(plan_)); }
   /// A thread makes elements ahead, `buffer_size` at most; -1: 2; 0: none.
-  Dataset prefetch(int64_t buffer_size) const { return Dataset(plans::prefetch(plan_, buffer_size)); }
+  Dataset prefetch(int64_t buffer_size) const {
+    return Dataset(plans::prefetch(plan_, buffer_size));
+  }
   /// Elements index, index + num_shards, ….
-  Dataset shard(int64_t num_shards, int64_t index) const { return Dataset(plans::shard(plan_, num_shards, index)); }
-  Dataset concatenate(const Dataset& other) const { return Dataset(plans::concatenate(plan_, other.plan_)); }
+  Dataset shard(int64_t num_shards, int64_t index) const {
+    return Dataset(plans::shard(plan_, num_shards, index));
+  }
+  Dataset concatenate(const Dataset& other) const {
+    return Dataset(plans::concatenate(plan_, other.plan_));
+  }
   /// (int64 number, element).
-  auto enumerate(int64_t start = 0) const { return Dataset<std::tuple<Tensor, Element>>(plans::enumerate(plan_, start)); }
-  Dataset with_options(const Options& options) const { return Dataset(plans::with_options(plan_, options)); }
+  auto enumerate(int64_t start = 0) const {
+    return Dataset<std::tuple<Tensor, Element>>(plans::enumerate(plan_, start));
+  }
+  Dataset with_options(const Options& options) const {
+    return Dataset(plans::with_options(plan_, options));
+  }
   /// `function(*this)`.
   template <class Function>
   auto apply(Function&& function) const {
@@ -171,8 +190,7 @@ class Dataset {
 
   /// The dynamic form, which `fit` takes.
   operator Dataset<Nest>() const  // NOLINT
-    requires(!std::is_same_v<Element, Nest>)
-  {
+      requires(!std::is_same_v<Element, Nest>) {
     return Dataset<Nest>(plan_);
   }
 
@@ -208,21 +226,26 @@ bool Dataset<Element>::one_bool(const Tensor& verdict) {
 
 /// 0 … stop - 1 as int64 scalars.
 inline Dataset<Tensor> range(int64_t stop) { return Dataset<Tensor>(plans::range(0, stop, 1)); }
-inline Dataset<Tensor> range(int64_t start, int64_t stop, int64_t step = 1) { return Dataset<Tensor>(plans::range(start, stop, step)); }
+inline Dataset<Tensor> range(int64_t start, int64_t stop, int64_t step = 1) {
+  return Dataset<Tensor>(plans::range(start, stop, step));
+}
 
 /// One element: the whole structure. Several arguments make a tuple.
 template <NestLike... Items>
 auto from_tensors(const Items&... items) {
-  return Dataset<typename internal::ElementOf<Items...>::Type>(plans::from_tensors(internal::nest_of(items...)));
+  return Dataset<typename internal::ElementOf<Items...>::Type>(
+      plans::from_tensors(internal::nest_of(items...)));
 }
 
 /// Slices along the first axis of every component; all must have the same length.
 template <NestLike... Items>
 auto from_tensor_slices(const Items&... items) {
-  return Dataset<typename internal::ElementOf<Items...>::Type>(plans::from_tensor_slices(internal::nest_of(items...)));
+  return Dataset<typename internal::ElementOf<Items...>::Type>(
+      plans::from_tensor_slices(internal::nest_of(items...)));
 }
 
-/// `factory()` gives, for each pass, a callable that returns std::optional<Element>. With a spec every element is checked against it.
+/// `factory()` gives, for each pass, a callable that returns std::optional<Element>. With a spec
+/// every element is checked against it.
 template <class Element, class Factory>
 Dataset<Element> from_generator(Factory factory, std::optional<SpecNest> spec = std::nullopt) {
   return Dataset<Element>(plans::from_generator(

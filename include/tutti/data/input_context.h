@@ -8,8 +8,11 @@ namespace tutti::data {
 
 class InputContext {
  public:
-  explicit InputContext(int num_input_pipelines = 1, int input_pipeline_id = 0, int num_replicas_in_sync = 1)
-      : num_input_pipelines_(num_input_pipelines), input_pipeline_id_(input_pipeline_id), num_replicas_in_sync_(num_replicas_in_sync) {}
+  explicit InputContext(int num_input_pipelines = 1, int input_pipeline_id = 0,
+                        int num_replicas_in_sync = 1)
+      : num_input_pipelines_(num_input_pipelines),
+        input_pipeline_id_(input_pipeline_id),
+        num_replicas_in_sync_(num_replicas_in_sync) {}
   int num_input_pipelines() const { return num_input_pipelines_; }
   int input_pipeline_id() const { return input_pipeline_id_; }
   int num_replicas_in_sync() const { return num_replicas_in_sync_; }

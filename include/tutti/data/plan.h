@@ -1,5 +1,6 @@
 #pragma once
-// The dynamic core of datasets: plans (values that describe a pipeline) and iterators (one pass over it).
+// The dynamic core of datasets: plans (values that describe a pipeline) and iterators (one pass
+// over it).
 
 #include <cstdint>
 #include <memory>
@@ -21,29 +22,33 @@ struct Options {
   AutoShardPolicy auto_shard_policy = AutoShardPolicy::kAuto;
 };
 
-/// Rows of tensors: column c of row i is `columns[c][i]`, and `structure` says how a row's columns are nested.
+/// Rows of tensors: column c of row i is `columns[c][i]`, and `structure` says how a row's columns
+/// are nested.
 struct RowTable {
   Nest structure;  // leaves: the columns
   int64_t num_rows = 0;
   Nest row(int64_t index) const;
-  /// Rows `indices` as a batch: a view when they are consecutive and `may_alias`, else one indexed read a column.
+  /// Rows `indices` as a batch: a view when they are consecutive and `may_alias`, else one indexed
+  /// read a column.
   Nest rows(const std::vector<int64_t>& indices) const;
 };
 
-/// One pass. Used by one thread at a time. After the end it stays at the end; after an exception the next call goes on behind it.
+/// One pass. Used by one thread at a time. After the end it stays at the end; after an exception
+/// the next call goes on behind it.
 class Iterator {
  public:
   virtual ~Iterator() = default;
   virtual std::optional<Nest> next() = 0;
 
-  /// Not null: the elements are rows of this table (which lives as long as the iterator), and next_rows may be called instead of
-  /// next. Batches are then cut in one read.
+  /// Not null: the elements are rows of this table (which lives as long as the iterator), and
+  /// next_rows may be called instead of next. Batches are then cut in one read.
   virtual const RowTable* table() const { return nullptr; }
   /// Appends the indices of up to `count` next elements; fewer at the end.
   virtual void next_rows(int64_t count, std::vector<int64_t>& indices) {}
 };
 
-/// A description of a pipeline: immutable but for caches and reshuffling seeds, shared by all who build on it. Thread-safe.
+/// A description of a pipeline: immutable but for caches and reshuffling seeds, shared by all who
+/// build on it. Thread-safe.
 class Plan {
  public:
   explicit Plan(std::vector<std::shared_ptr<const Plan>> inputs) : inputs_(std::move(inputs)) {}
@@ -56,10 +61,13 @@ class Plan {
   virtual std::unique_ptr<Iterator> iterator() const = 0;
   /// Number of elements, kInfinite or kUnknown.
   virtual int64_t cardinality() const = 0;
-  /// Of one element. Where only the elements tell (map, from_generator without a spec), the first one of a pass of its own is made.
+  /// Of one element. Where only the elements tell (map, from_generator without a spec), the first
+  /// one of a pass of its own is made.
   virtual SpecNest element_spec() const;
   /// The size that the last batch of the pipeline asked for; nothing when that is not known.
-  virtual std::optional<int64_t> batch_size() const { return inputs_.size() == 1 ? inputs_[0]->batch_size() : std::nullopt; }
+  virtual std::optional<int64_t> batch_size() const {
+    return inputs_.size() == 1 ? inputs_[0]->batch_size() : std::nullopt;
+  }
   virtual Options options() const { return inputs_.empty() ? Options{} : inputs_[0]->options(); }
   const std::vector<std::shared_ptr<const Plan>>& inputs() const { return inputs_; }
 
@@ -69,11 +77,15 @@ class Plan {
 
 using PlanPtr = std::shared_ptr<const Plan>;
 
-/// Each batch of n rows becomes `num_pieces` pieces of ceil(n / num_pieces) rows, the last ones shorter or empty (views).
+/// Each batch of n rows becomes `num_pieces` pieces of ceil(n / num_pieces) rows, the last ones
+/// shorter or empty (views).
 PlanPtr legacy_rebatch(PlanPtr input, int num_pieces);
-/// The stream of rows cut anew into batches of these sizes, round and round; the last may be shorter.
+/// The stream of rows cut anew into batches of these sizes, round and round; the last may be
+/// shorter.
 PlanPtr static_rebatch(PlanPtr input, std::vector<int64_t> sizes);
-/// The sizes that worker `worker` of `num_workers` with `replicas_per_worker` replicas cycles through for the global batch.
-std::vector<int64_t> batch_sizes_for_worker(int64_t global_batch, int num_workers, int replicas_per_worker, int worker);
+/// The sizes that worker `worker` of `num_workers` with `replicas_per_worker` replicas cycles
+/// through for the global batch.
+std::vector<int64_t> batch_sizes_for_worker(int64_t global_batch, int num_workers,
+                                            int replicas_per_worker, int worker);
 
 }  // namespace tutti::data

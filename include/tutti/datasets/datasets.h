@@ -16,12 +16,14 @@ struct ImageDataset {
   Split test;
 };
 
-/// Fashion-MNIST: 60,000 and 10,000 images of 28 x 28 x 1 in 10 classes. Read from the folder that TUTTI_DATASETS names (or its
-/// subfolder fashion-mnist), else from where Debian's package dataset-fashion-mnist puts it; IDX files, plain or gzip.
-/// NotFound says which file is missing and which package brings it; DataLoss says what is wrong with a damaged one.
+/// Fashion-MNIST: 60,000 and 10,000 images of 28 x 28 x 1 in 10 classes. Read from the folder that
+/// TUTTI_DATASETS names (or its subfolder fashion-mnist), else from where Debian's package
+/// dataset-fashion-mnist puts it; IDX files, plain or gzip. NotFound says which file is missing and
+/// which package brings it; DataLoss says what is wrong with a damaged one.
 ImageDataset fashion_mnist();
 
-/// One IDX file of bytes: the magic, the sizes, then the bytes. DataLoss when the sizes and the file do not agree.
+/// One IDX file of bytes: the magic, the sizes, then the bytes. DataLoss when the sizes and the
+/// file do not agree.
 Tensor read_idx(const std::string& path);
 
 }  // namespace tutti::datasets

@@ -63,17 +63,22 @@ struct PerReplicaElement {
 };
 }  // namespace internal
 
-/// Yields one element a step: nests of PerReplica. One pass; `next` may not be called inside a replica (FailedPrecondition).
+/// Yields one element a step: nests of PerReplica. One pass; `next` may not be called inside a
+/// replica (FailedPrecondition).
 template <class Element>
 class DistributedDatasetIterator {
  public:
   using value_type = typename internal::PerReplicaElement<Element>::Type;
-  explicit DistributedDatasetIterator(std::unique_ptr<DistributedIterator> core) : core_(std::move(core)) {}
+  explicit DistributedDatasetIterator(std::unique_ptr<DistributedIterator> core)
+      : core_(std::move(core)) {}
 
   /// The next step; OutOfRange at the end.
   value_type get_next() {
     auto step = get_next_as_optional();
-    if (!step) throw OutOfRange("get_next: end of the distributed dataset, expected one more step; make a new iterator or use get_next_as_optional");
+    if (!step)
+      throw OutOfRange(
+          "get_next: end of the distributed dataset, expected one more step; make a new iterator "
+          "or use get_next_as_optional");
     return std::move(*step);
   }
   std::optional<value_type> get_next_as_optional() {
@@ -95,16 +100,22 @@ class DistributedDataset {
   using value_type = typename internal::PerReplicaElement<Element>::Type;
   explicit DistributedDataset(std::shared_ptr<DistributedPlan> plan) : plan_(std::move(plan)) {}
 
-  DistributedDatasetIterator<Element> iterator() const { return DistributedDatasetIterator<Element>(plan_->iterator()); }
+  DistributedDatasetIterator<Element> iterator() const {
+    return DistributedDatasetIterator<Element>(plan_->iterator());
+  }
   int64_t cardinality() const { return plan_->cardinality(); }
-  DistributedSpec element_spec() const { return DistributedSpec(plan_->replica_spec(), plan_->num_local_replicas()); }
+  DistributedSpec element_spec() const {
+    return DistributedSpec(plan_->replica_spec(), plan_->num_local_replicas());
+  }
   const std::shared_ptr<DistributedPlan>& plan() const { return plan_; }
   /// The dynamic form, which `fit` takes.
   operator DistributedDataset<Nest>() const { return DistributedDataset<Nest>(plan_); }  // NOLINT
 
   class Cursor {
    public:
-    explicit Cursor(DistributedDatasetIterator<Element> iterator) : iterator_(std::move(iterator)) { ++*this; }
+    explicit Cursor(DistributedDatasetIterator<Element> iterator) : iterator_(std::move(iterator)) {
+      ++*this;
+    }
     value_type& operator*() { return *step_; }
     Cursor& operator++() {
       step_ = iterator_.get_next_as_optional();

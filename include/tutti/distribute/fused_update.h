@@ -1,5 +1,6 @@
 #pragma once
-// One pass over all variables that adds the replicas' gradients, clips and updates the weights: the heart of apply_gradients.
+// One pass over all variables that adds the replicas' gradients, clips and updates the weights: the
+// heart of apply_gradients.
 
 #include <cstdint>
 #include <memory>
@@ -11,7 +12,8 @@
 
 namespace tutti::distribute {
 
-/// An optimizer's formula. All members but begin_step are called by several threads at once, on disjoint parts.
+/// An optimizer's formula. All members but begin_step are called by several threads at once, on
+/// disjoint parts.
 class UpdateRule {
  public:
   virtual ~UpdateRule() = default;
@@ -21,11 +23,16 @@ class UpdateRule {
   virtual double slot_initial_value() const { return 0; }
   /// Once before each update, by one thread: `iteration` counts finished updates.
   virtual void begin_step(int64_t iteration) = 0;
-  /// Updates `n` weights in place by their gradients; `slots` has one pointer for each slot name. `decay`: weight decay applies.
-  virtual void update(float* weights, const float* gradients, float* const* slots, int64_t n, bool decay) const = 0;
-  virtual void update(double* weights, const double* gradients, double* const* slots, int64_t n, bool decay) const = 0;
-  /// The same by tensor operations: the oracle of the two above, and the way on other devices and dtypes.
-  virtual void update_tensors(Tensor& weights, const Tensor& gradients, std::vector<Tensor>& slots, bool decay) const = 0;
+  /// Updates `n` weights in place by their gradients; `slots` has one pointer for each slot name.
+  /// `decay`: weight decay applies.
+  virtual void update(float* weights, const float* gradients, float* const* slots, int64_t n,
+                      bool decay) const = 0;
+  virtual void update(double* weights, const double* gradients, double* const* slots, int64_t n,
+                      bool decay) const = 0;
+  /// The same by tensor operations: the oracle of the two above, and the way on other devices and
+  /// dtypes.
+  virtual void update_tensors(Tensor& weights, const Tensor& gradients, std::vector<Tensor>& slots,
+                              bool decay) const = 0;
 };
 
 /// At most one is set. Applied to the aggregated gradients.
@@ -38,14 +45,17 @@ struct GradientClipping {
 /// Made once for a list of variables; owns their slots.
 class FusedUpdate {
  public:
-  /// Packs the weights of shared CPU variables into one arena a dtype (views stay valid), and makes the slots. Cross-replica or
-  /// default context. `decay[i]` says whether weight decay applies to variable i.
-  FusedUpdate(std::vector<Variable> variables, std::shared_ptr<UpdateRule> rule, GradientClipping clipping, std::vector<bool> decay);
+  /// Packs the weights of shared CPU variables into one arena a dtype (views stay valid), and makes
+  /// the slots. Cross-replica or default context. `decay[i]` says whether weight decay applies to
+  /// variable i.
+  FusedUpdate(std::vector<Variable> variables, std::shared_ptr<UpdateRule> rule,
+              GradientClipping clipping, std::vector<bool> decay);
   ~FusedUpdate();
 
-  /// Collective in a replica context: gradients (undefined: none) of this replica in the order of the variables; every replica
-  /// calls it. Outside replicas the gradients are the aggregated ones. The gradients are left as they are. When `sum_replicas` is
-  /// false they are already equal everywhere and are not added.
+  /// Collective in a replica context: gradients (undefined: none) of this replica in the order of
+  /// the variables; every replica calls it. Outside replicas the gradients are the aggregated ones.
+  /// The gradients are left as they are. When `sum_replicas` is false they are already equal
+  /// everywhere and are not added.
   void apply(const std::vector<Tensor>& gradients, bool sum_replicas = true);
 
   int64_t iterations() const;

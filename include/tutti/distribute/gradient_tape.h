@@ -13,7 +13,8 @@ struct GradientTapeOptions {
   bool persistent = false;
 };
 
-/// Opens when it is made; belongs to one thread. With other tapes open on this thread the graph is kept for them too.
+/// Opens when it is made; belongs to one thread. With other tapes open on this thread the graph is
+/// kept for them too.
 class GradientTape {
  public:
   explicit GradientTape(const GradientTapeOptions& options = {});
@@ -21,20 +22,27 @@ class GradientTape {
   GradientTape(const GradientTape&) = delete;
   GradientTape& operator=(const GradientTape&) = delete;
 
-  /// Makes gradients flow to a tensor that is no variable. It must be floating; use it only afterwards.
+  /// Makes gradients flow to a tensor that is no variable. It must be floating; use it only
+  /// afterwards.
   void watch(Tensor& tensor);
 
-  /// d target / d sources, undefined for sources that the target does not depend on. Runs backward into this replica's aliases of
-  /// the variables, so their hooks fire and buffers are handed out without a copy. A target that is no scalar counts as its sum.
-  /// Throws FailedPrecondition when called twice without `persistent`, and, naming the variable, when a source was updated after
+  /// d target / d sources, undefined for sources that the target does not depend on. Runs backward
+  /// into this replica's aliases of the variables, so their hooks fire and buffers are handed out
+  /// without a copy. A target that is no scalar counts as its sum. Throws FailedPrecondition when
+  /// called twice without `persistent`, and, naming the variable, when a source was updated after
   /// the forward.
   std::vector<Tensor> gradient(const Tensor& target, const std::vector<Variable>& sources);
-  Tensor gradient(const Tensor& target, const Variable& source) { return gradient(target, std::vector<Variable>{source})[0]; }
+  Tensor gradient(const Tensor& target, const Variable& source) {
+    return gradient(target, std::vector<Variable>{source})[0];
+  }
   std::vector<Tensor> gradient(const Tensor& target, const std::vector<Tensor>& watched);
-  Tensor gradient(const Tensor& target, const Tensor& watched) { return gradient(target, std::vector<Tensor>{watched})[0]; }
+  Tensor gradient(const Tensor& target, const Tensor& watched) {
+    return gradient(target, std::vector<Tensor>{watched})[0];
+  }
 
  private:
-  std::vector<Tensor> backward(const Tensor& target, std::vector<Tensor> leaves, const std::vector<Variable>& names);
+  std::vector<Tensor> backward(const Tensor& target, std::vector<Tensor> leaves,
+                               const std::vector<Variable>& names);
 
   bool persistent_;
   bool used_ = false;

@@ -10,15 +10,16 @@
 namespace tutti::distribute {
 
 struct MirroredStrategyOptions {
-  /// Empty: all GPUs, else as many CPU devices as config::set_logical_device_configuration said (default 1).
+  /// Empty: all GPUs, else as many CPU devices as config::set_logical_device_configuration said
+  /// (default 1).
   std::vector<std::string> devices = {};
   AnyCrossDeviceOps cross_device_ops = {};
 };
 
 class ReplicaPool;
 
-/// One replica a device; variables are mirrored; replicas run in parallel, each on cores / replicas threads.
-/// Throws InvalidArgument for unknown or repeated devices.
+/// One replica a device; variables are mirrored; replicas run in parallel, each on cores / replicas
+/// threads. Throws InvalidArgument for unknown or repeated devices.
 class MirroredStrategy : public Strategy {
  public:
   MirroredStrategy() : MirroredStrategy(MirroredStrategyOptions{}) {}

@@ -13,30 +13,36 @@
 
 namespace tutti::nn {
 
-/// Sum of `per_example_loss` (times `sample_weight`) / `global_batch_size`; the default is replicas × local size. An empty local
-/// batch gives 0. Replica context only (FailedPrecondition); InvalidArgument for a scalar loss or a size that is not positive.
-Tensor compute_average_loss(const Tensor& per_example_loss, std::optional<int64_t> global_batch_size = std::nullopt,
+/// Sum of `per_example_loss` (times `sample_weight`) / `global_batch_size`; the default is replicas
+/// × local size. An empty local batch gives 0. Replica context only (FailedPrecondition);
+/// InvalidArgument for a scalar loss or a size that is not positive.
+Tensor compute_average_loss(const Tensor& per_example_loss,
+                            std::optional<int64_t> global_batch_size = std::nullopt,
                             const Tensor& sample_weight = {});
 
-/// Sum of `regularization_loss` / replicas: what each replica adds, so that it counts once. Replica context only.
+/// Sum of `regularization_loss` / replicas: what each replica adds, so that it counts once. Replica
+/// context only.
 Tensor scale_regularization_loss(const Tensor& regularization_loss);
 
 namespace internal {
-/// A Variable whose components become the given parameters (one a local replica), all equal to the first.
+/// A Variable whose components become the given parameters (one a local replica), all equal to the
+/// first.
 Variable adopt_parameters(const std::string& name, std::vector<Tensor> parameters);
 /// Index of this thread's replica in the strategy; 0 outside replicas.
 std::size_t local_replica(const distribute::Strategy& strategy);
 }  // namespace internal
 
-/// A torch::nn::Module on every replica of the current strategy: parameters are mirrored variables (one storage on CPU), buffers
-/// are each replica's own. `Module<Net> net(args...)` makes `Net(args...)` once a replica and copies the first one's values.
-/// Buffers follow PyTorch's rules on each replica; outside replicas the first one's are seen.
+/// A torch::nn::Module on every replica of the current strategy: parameters are mirrored variables
+/// (one storage on CPU), buffers are each replica's own. `Module<Net> net(args...)` makes
+/// `Net(args...)` once a replica and copies the first one's values. Buffers follow PyTorch's rules
+/// on each replica; outside replicas the first one's are seen.
 template <class M>
 class Module {
  public:
   template <class... Args>
-    requires(!(sizeof...(Args) == 1 && (std::is_same_v<std::decay_t<Args>, Module> && ...)))
-  explicit Module(const Args&... args) : strategy_(&distribute::get_strategy()) {
+  requires(!(sizeof...(Args) == 1 && (std::is_same_v<std::decay_t<Args>, Module> &&
+                                      ...))) explicit Module(const Args&... args)
+      : strategy_(&distribute::get_strategy()) {
     strategy_->check_cross_replica("nn::Module");
     for (int i = 0; i < strategy_->num_local_replicas(); ++i) {
       auto module = std::make_shared<M>(args...);

@@ -1,5 +1,6 @@
 #pragma once
-// One replica on one device: what a program that is written for many replicas runs on while it is being written.
+// One replica on one device: what a program that is written for many replicas runs on while it is
+// being written.
 
 #include <memory>
 #include <string>

@@ -27,8 +27,9 @@ struct ValueContext {
   int num_replicas_in_sync = 1;
 };
 
-/// Makes its strategy current on this thread from Strategy::scope() until it dies or exit(). Guards of one strategy may be nested;
-/// guards must be left in the reverse order: exit() throws FailedPrecondition otherwise, the destructor logs.
+/// Makes its strategy current on this thread from Strategy::scope() until it dies or exit(). Guards
+/// of one strategy may be nested; guards must be left in the reverse order: exit() throws
+/// FailedPrecondition otherwise, the destructor logs.
 class Scope {
  public:
   ~Scope();
@@ -43,8 +44,9 @@ class Scope {
   std::size_t depth_;
 };
 
-/// Used by one user thread at a time: a second one at the same moment gets FailedPrecondition. Strategies are independent.
-/// A strategy must outlive the calls made with it; variables may outlive it, but then only be destroyed.
+/// Used by one user thread at a time: a second one at the same moment gets FailedPrecondition.
+/// Strategies are independent. A strategy must outlive the calls made with it; variables may
+/// outlive it, but then only be destroyed.
 class Strategy {
  public:
   virtual ~Strategy();
@@ -59,31 +61,38 @@ class Strategy {
   int num_local_replicas() const { return static_cast<int>(devices_.size()); }
   const std::vector<DeviceName>& devices() const { return devices_; }
 
-  /// Calls `fn(args...)` once per replica, replicas in parallel: this thread runs replica 0, standing threads the others. Every
-  /// PerReplica, Mirrored or DistributedValues in the arguments, at any depth of tuples, vectors and maps, is replaced by the
-  /// replica's component. One tuple argument is spread over fn's parameters when fn does not take the tuple. Returns a nest of
-  /// PerReplica, or nothing. The first exception of a replica aborts and joins the others and is thrown here with theirs listed.
+  /// Calls `fn(args...)` once per replica, replicas in parallel: this thread runs replica 0,
+  /// standing threads the others. Every PerReplica, Mirrored or DistributedValues in the arguments,
+  /// at any depth of tuples, vectors and maps, is replaced by the replica's component. One tuple
+  /// argument is spread over fn's parameters when fn does not take the tuple. Returns a nest of
+  /// PerReplica, or nothing. The first exception of a replica aborts and joins the others and is
+  /// thrown here with theirs listed.
   template <class Fn, class... Args>
   auto run(Fn&& fn, Args&&... args);
 
   /// Reduction over the replicas; the result carries no gradient. Shapes must agree.
   Tensor reduce(ReduceOp op, const PerReplica<Tensor>& value);
-  /// Mirrored: MEAN gives the value, SUM is InvalidArgument. A plain tensor likewise when there is more than one replica.
+  /// Mirrored: MEAN gives the value, SUM is InvalidArgument. A plain tensor likewise when there is
+  /// more than one replica.
   Tensor reduce(ReduceOp op, const Mirrored<Tensor>& value);
   Tensor reduce(ReduceOp op, const Tensor& value);
   Tensor reduce(ReduceOp op, const Variable& value);
-  /// First over `axes` in each replica, then over the replicas. MEAN divides the sum of sums by the true number of entries, so it is
-  /// right for uneven and empty replicas; integers give float64.
+  /// First over `axes` in each replica, then over the replicas. MEAN divides the sum of sums by the
+  /// true number of entries, so it is right for uneven and empty replicas; integers give float64.
   Tensor reduce(ReduceOp op, const PerReplica<Tensor>& value, std::vector<int64_t> axes);
-  Tensor reduce(ReduceOp op, const PerReplica<Tensor>& value, int64_t axis) { return reduce(op, value, std::vector<int64_t>{axis}); }
+  Tensor reduce(ReduceOp op, const PerReplica<Tensor>& value, int64_t axis) {
+    return reduce(op, value, std::vector<int64_t>{axis});
+  }
   /// Every leaf of a nest.
   template <class T>
-    requires(tutti::internal::Select<T>::kDistributed && !std::derived_from<T, DistributedValues<Tensor>>)
-  auto reduce(ReduceOp op, const T& value) {
+  requires(tutti::internal::Select<T>::kDistributed &&
+           !std::derived_from<T, DistributedValues<Tensor>>) auto reduce(ReduceOp op,
+                                                                         const T& value) {
     return reduce_nest(op, value);
   }
 
-  /// The components joined along `axis` in replica order. In a replica: FailedPrecondition (use all_gather).
+  /// The components joined along `axis` in replica order. In a replica: FailedPrecondition (use
+  /// all_gather).
   Tensor gather(const PerReplica<Tensor>& value, int64_t axis);
 
   /// The components on this process, in replica order.
@@ -91,19 +100,22 @@ class Strategy {
   std::vector<T> local_results(const DistributedValues<T>& value) const {
     return std::vector<T>(value.values().begin(), value.values().end());
   }
-  std::vector<Tensor> local_results(const Variable& variable) const { return variable.components(); }
-  template <class T>
-    requires(!tutti::internal::Select<T>::kDistributed && !std::is_same_v<T, Variable>)
-  std::vector<T> local_results(const T& value) const {
-    return {value};
+  std::vector<Tensor> local_results(const Variable& variable) const {
+    return variable.components();
   }
+  template <class T>
+  requires(!tutti::internal::Select<T>::kDistributed &&
+           !std::is_same_v<T, Variable>) std::vector<T> local_results(const T& value)
+  const { return {value}; }
 
-  /// Calls `value_fn(ValueContext)` once for each local replica, on this thread, and keeps the values where they are.
+  /// Calls `value_fn(ValueContext)` once for each local replica, on this thread, and keeps the
+  /// values where they are.
   template <class ValueFn>
   auto distribute_values_from_function(ValueFn&& value_fn) {
     using T = std::decay_t<std::invoke_result_t<ValueFn&, ValueContext>>;
     std::vector<T> values;
-    for (int i = 0; i < num_local_replicas(); ++i) values.push_back(value_fn(ValueContext{first_replica_id() + i, num_replicas_}));
+    for (int i = 0; i < num_local_replicas(); ++i)
+      values.push_back(value_fn(ValueContext{first_replica_id() + i, num_replicas_}));
     return regroup(std::move(values));
   }
 
@@ -112,7 +124,8 @@ class Strategy {
   DistributedDataset<Element> distribute_dataset(const data::Dataset<Element>& dataset) {
     return DistributedDataset<Element>(distribute_plan(dataset.plan()));
   }
-  /// `dataset_fn(InputContext)` gives a dataset batched by the replica's size, from which replicas draw in turn.
+  /// `dataset_fn(InputContext)` gives a dataset batched by the replica's size, from which replicas
+  /// draw in turn.
   template <class DatasetFn>
   auto distribute_datasets_from_function(DatasetFn&& dataset_fn) {
     auto dataset = dataset_fn(input_context());
@@ -132,15 +145,18 @@ class Strategy {
   int threads_per_replica() const { return threads_per_replica_; }
   bool is_default() const { return is_default_; }
 
-  // For the library. ---------------------------------------------------------------------------------------------------------
-  /// Calls `body(local replica)` on every local replica, each in its replica context; what `run` is made of.
+  // For the library.
+  // ---------------------------------------------------------------------------------------------------------
+  /// Calls `body(local replica)` on every local replica, each in its replica context; what `run` is
+  /// made of.
   void run_replicas(FunctionRef<void(int)> body);
-  /// Calls `body` on this thread with a replica's intra-op team: for host work between steps, which with a larger team would leave
-  /// OpenMP threads spinning on the other replicas' cores.
+  /// Calls `body` on this thread with a replica's intra-op team: for host work between steps, which
+  /// with a larger team would leave OpenMP threads spinning on the other replicas' cores.
   void on_replica_team(FunctionRef<void()> body) const;
   /// The random generator of a local replica.
   at::Generator& generator(int local_replica);
-  /// Throws FailedPrecondition unless this thread may use this strategy's variables and cross-replica calls.
+  /// Throws FailedPrecondition unless this thread may use this strategy's variables and
+  /// cross-replica calls.
   void check_usable(const char* operation) const;
   void check_cross_replica(const char* operation) const;
   std::weak_ptr<void> lifetime() const { return lifetime_; }
@@ -148,12 +164,14 @@ class Strategy {
   std::atomic<uint64_t>& update_count() { return update_count_; }
 
  protected:
-  Strategy(std::vector<DeviceName> devices, AnyCrossDeviceOps cross_device_ops, bool is_default = false);
+  Strategy(std::vector<DeviceName> devices, AnyCrossDeviceOps cross_device_ops,
+           bool is_default = false);
 
  private:
   virtual void run_on_replicas(FunctionRef<void(int)> body) = 0;
   std::shared_ptr<DistributedPlan> distribute_plan(std::shared_ptr<const data::Plan> plan);
-  std::shared_ptr<DistributedPlan> distribute_per_replica_plan(std::shared_ptr<const data::Plan> plan);
+  std::shared_ptr<DistributedPlan> distribute_per_replica_plan(
+      std::shared_ptr<const data::Plan> plan);
   template <class T>
   auto reduce_nest(ReduceOp op, const T& value);
 
@@ -169,7 +187,8 @@ class Strategy {
   std::unique_ptr<Random> random_;
 };
 
-// ---- the templates behind run and reduce --------------------------------------------------------------------------------------
+// ---- the templates behind run and reduce
+// --------------------------------------------------------------------------------------
 
 namespace internal {
 
@@ -183,7 +202,8 @@ decltype(auto) invoke_replica(Fn& fn, int replica, Args&... args) {
   if constexpr (std::is_invocable_v<Fn&, decltype(selected(replica, args))...>) {
     return fn(selected(replica, args)...);
   } else {
-    static_assert(sizeof...(Args) == 1, "run: fn cannot be called with these arguments, each replica's part of them");
+    static_assert(sizeof...(Args) == 1,
+                  "run: fn cannot be called with these arguments, each replica's part of them");
     return std::apply(fn, selected(replica, args)...);
   }
 }
@@ -197,7 +217,10 @@ auto Strategy::run(Fn&& fn, Args&&... args) {
     run_replicas([&](int replica) { internal::invoke_replica(fn, replica, args...); });
   } else {
     std::vector<std::optional<Result>> slots(static_cast<std::size_t>(num_local_replicas()));
-    run_replicas([&](int replica) { slots[static_cast<std::size_t>(replica)].emplace(internal::invoke_replica(fn, replica, args...)); });
+    run_replicas([&](int replica) {
+      slots[static_cast<std::size_t>(replica)].emplace(
+          internal::invoke_replica(fn, replica, args...));
+    });
     std::vector<Result> results;
     results.reserve(slots.size());
     for (auto& slot : slots) results.push_back(std::move(*slot));
@@ -209,7 +232,9 @@ template <class T>
 auto Strategy::reduce_nest(ReduceOp op, const T& value) {
   if constexpr (std::derived_from<T, DistributedValues<Tensor>> || std::is_same_v<T, Tensor>) {
     return reduce(op, value);
-  } else if constexpr (requires { value.map_leaves([](const PerReplica<Tensor>& leaf) { return Tensor(); }); }) {
+  } else if constexpr (requires {
+                         value.map_leaves([](const PerReplica<Tensor>& leaf) { return Tensor(); });
+                       }) {
     return value.map_leaves([&](const PerReplica<Tensor>& leaf) { return reduce(op, leaf); });
   } else if constexpr (requires { value.begin()->second; }) {
     std::map<std::string, decltype(reduce_nest(op, value.begin()->second))> reduced;
@@ -220,7 +245,8 @@ auto Strategy::reduce_nest(ReduceOp op, const T& value) {
     for (const auto& item : value) reduced.push_back(reduce_nest(op, item));
     return reduced;
   } else {
-    return std::apply([&](const auto&... items) { return std::tuple(reduce_nest(op, items)...); }, value);
+    return std::apply([&](const auto&... items) { return std::tuple(reduce_nest(op, items)...); },
+                      value);
   }
 }
 

@@ -19,12 +19,14 @@
 
 namespace tutti {
 
-/// One value for each local replica, in replica order. Copying copies the components (tensors share their storage).
+/// One value for each local replica, in replica order. Copying copies the components (tensors share
+/// their storage).
 template <class T>
 class DistributedValues {
  public:
   using value_type = T;
-  using Storage = std::conditional_t<std::is_same_v<T, bool>, std::deque<bool>, std::vector<T>>;  // vector<bool> has no references
+  using Storage = std::conditional_t<std::is_same_v<T, bool>, std::deque<bool>,
+                                     std::vector<T>>;  // vector<bool> has no references
   DistributedValues() = default;
   explicit DistributedValues(std::vector<T> values)
       : values_(std::make_move_iterator(values.begin()), std::make_move_iterator(values.end())) {}
@@ -34,14 +36,16 @@ class DistributedValues {
   /// Component of local replica `index`. Throws OutOfRange.
   const T& operator[](std::size_t index) const {
     if (index >= values_.size()) {
-      throw OutOfRange(cat("DistributedValues: component ", index, ", expected below ", values_.size()));
+      throw OutOfRange(
+          cat("DistributedValues: component ", index, ", expected below ", values_.size()));
     }
     return values_[index];
   }
   /// With one replica the value itself; with more, InvalidArgument.
   operator T() const {  // NOLINT: what one replica gives looks like what no strategy gives
     if (values_.size() != 1) {
-      throw InvalidArgument(cat("PerReplica: converted to a single value but it has ", values_.size(),
+      throw InvalidArgument(cat("PerReplica: converted to a single value but it has ",
+                                values_.size(),
                                 " components; use strategy.reduce, strategy.local_results or run"));
     }
     return values_.front();
@@ -77,7 +81,8 @@ std::string component_text(const T& value) {
   }
 }
 template <class T>
-std::ostream& print_components(std::ostream& out, const char* name, const DistributedValues<T>& values) {
+std::ostream& print_components(std::ostream& out, const char* name,
+                               const DistributedValues<T>& values) {
   if (values.size() == 1) return out << component_text(values[0]);
   out << name << ":{\n";
   for (std::size_t i = 0; i < values.size(); ++i) {
@@ -101,7 +106,8 @@ std::ostream& operator<<(std::ostream& out, const DistributedValues<T>& values) 
   return internal::print_components(out, "DistributedValues", values);
 }
 
-// ---- select: what replica r sees of an argument ---------------------------------------------------------------------------------
+// ---- select: what replica r sees of an argument
+// ---------------------------------------------------------------------------------
 
 namespace internal {
 
@@ -117,7 +123,9 @@ struct Select {  // all else is passed as is
 template <class T>
 struct SelectComponent {
   static constexpr bool kDistributed = true;
-  static const T& of(std::size_t replica, const DistributedValues<T>& value) { return value[replica]; }
+  static const T& of(std::size_t replica, const DistributedValues<T>& value) {
+    return value[replica];
+  }
 };
 template <class T>
 struct Select<DistributedValues<T>> : SelectComponent<T> {};
@@ -138,17 +146,19 @@ template <class T>
 using Selected = std::decay_t<decltype(Select<T>::of(0, std::declval<T&>()))>;
 
 template <class... Ts>
-  requires(Select<Ts>::kDistributed || ...)
-struct Select<std::tuple<Ts...>> {
+requires(Select<Ts>::kDistributed || ...) struct Select<std::tuple<Ts...>> {
   static constexpr bool kDistributed = true;
   static std::tuple<Selected<Ts>...> of(std::size_t replica, const std::tuple<Ts...>& value) {
-    return std::apply([&](const Ts&... items) { return std::tuple<Selected<Ts>...>(Select<Ts>::of(replica, items)...); }, value);
+    return std::apply(
+        [&](const Ts&... items) {
+          return std::tuple<Selected<Ts>...>(Select<Ts>::of(replica, items)...);
+        },
+        value);
   }
 };
 
 template <class A, class B>
-  requires(Select<A>::kDistributed || Select<B>::kDistributed)
-struct Select<std::pair<A, B>> {
+requires(Select<A>::kDistributed || Select<B>::kDistributed) struct Select<std::pair<A, B>> {
   static constexpr bool kDistributed = true;
   static std::pair<Selected<A>, Selected<B>> of(std::size_t replica, const std::pair<A, B>& value) {
     return {Select<A>::of(replica, value.first), Select<B>::of(replica, value.second)};
@@ -156,8 +166,7 @@ struct Select<std::pair<A, B>> {
 };
 
 template <class T>
-  requires(Select<T>::kDistributed)
-struct Select<std::vector<T>> {
+requires(Select<T>::kDistributed) struct Select<std::vector<T>> {
   static constexpr bool kDistributed = true;
   static std::vector<Selected<T>> of(std::size_t replica, const std::vector<T>& value) {
     std::vector<Selected<T>> selected;
@@ -168,17 +177,18 @@ struct Select<std::vector<T>> {
 };
 
 template <class T>
-  requires(Select<T>::kDistributed)
-struct Select<std::map<std::string, T>> {
+requires(Select<T>::kDistributed) struct Select<std::map<std::string, T>> {
   static constexpr bool kDistributed = true;
-  static std::map<std::string, Selected<T>> of(std::size_t replica, const std::map<std::string, T>& value) {
+  static std::map<std::string, Selected<T>> of(std::size_t replica,
+                                               const std::map<std::string, T>& value) {
     std::map<std::string, Selected<T>> selected;
     for (const auto& [key, item] : value) selected.emplace(key, Select<T>::of(replica, item));
     return selected;
   }
 };
 
-// ---- regroup: one result of each replica becomes a nest of PerReplica ---------------------------------------------------------
+// ---- regroup: one result of each replica becomes a nest of PerReplica
+// ---------------------------------------------------------
 
 template <class T>
 struct Regroup {
@@ -192,7 +202,9 @@ using Regrouped = typename Regroup<T>::Type;
 template <class... Ts>
 struct Regroup<std::tuple<Ts...>> {
   using Type = std::tuple<Regrouped<Ts>...>;
-  static Type of(std::vector<std::tuple<Ts...>> results) { return split(results, std::index_sequence_for<Ts...>()); }
+  static Type of(std::vector<std::tuple<Ts...>> results) {
+    return split(results, std::index_sequence_for<Ts...>());
+  }
 
  private:
   template <std::size_t... kIndex>
@@ -232,7 +244,8 @@ struct Regroup<std::vector<T>> {
       for (auto& result : results) {
         if (result.size() != results[0].size()) {
           throw InvalidArgument(cat("regroup: lists of ", results[0].size(), " and ", result.size(),
-                                    " items on different replicas, expected one length; return the same structure everywhere"));
+                                    " items on different replicas, expected one length; return the "
+                                    "same structure everywhere"));
         }
         column.push_back(std::move(result[i]));
       }
@@ -240,7 +253,9 @@ struct Regroup<std::vector<T>> {
     }
     for (auto& result : results) {
       if (result.size() != regrouped.size()) {
-        throw InvalidArgument("regroup: lists of different lengths on the replicas, expected one; return the same structure everywhere");
+        throw InvalidArgument(
+            "regroup: lists of different lengths on the replicas, expected one; return the same "
+            "structure everywhere");
       }
     }
     return regrouped;
@@ -268,14 +283,16 @@ struct Regroup<std::map<std::string, T>> {
   }
 
  private:
-  [[noreturn]] static void fail(const std::map<std::string, T>& a, const std::map<std::string, T>& b) {
+  [[noreturn]] static void fail(const std::map<std::string, T>& a,
+                                const std::map<std::string, T>& b) {
     auto keys = [](const auto& map) {
       std::vector<std::string> names;
       for (const auto& [key, unused] : map) names.push_back(key);
       return join(names, ", ");
     };
-    throw InvalidArgument(cat("regroup: maps with the keys {", keys(a), "} and {", keys(b),
-                              "} on different replicas, expected the same keys; return the same structure everywhere"));
+    throw InvalidArgument(cat(
+        "regroup: maps with the keys {", keys(a), "} and {", keys(b),
+        "} on different replicas, expected the same keys; return the same structure everywhere"));
   }
 };
 
@@ -286,8 +303,9 @@ struct Regroup<NestOf<T>> {
     std::vector<std::vector<T>> leaves;
     for (const auto& result : results) {
       if (!same_structure(result, results[0])) {
-        throw InvalidArgument(cat("regroup: structures ", results[0].structure(), " and ", result.structure(),
-                                  " on different replicas, expected the same; return the same structure everywhere"));
+        throw InvalidArgument(
+            cat("regroup: structures ", results[0].structure(), " and ", result.structure(),
+                " on different replicas, expected the same; return the same structure everywhere"));
       }
       leaves.push_back(flatten(result));
     }
@@ -303,13 +321,15 @@ struct Regroup<NestOf<T>> {
 
 }  // namespace internal
 
-/// Replica `replica`'s part of `nest`: DistributedValues are replaced by its component, Variables and all else kept.
+/// Replica `replica`'s part of `nest`: DistributedValues are replaced by its component, Variables
+/// and all else kept.
 template <class T>
 decltype(auto) select_replica(std::size_t replica, const T& nest) {
   return internal::Select<std::remove_cvref_t<T>>::of(replica, nest);
 }
 
-/// One nest of each replica → one nest of PerReplica. Lists of one length, maps of one key set, else InvalidArgument.
+/// One nest of each replica → one nest of PerReplica. Lists of one length, maps of one key set,
+/// else InvalidArgument.
 template <class T>
 auto regroup(std::vector<T> values) -> internal::Regrouped<T> {
   if (values.empty()) throw InvalidArgument("regroup: no values, expected one for each replica");

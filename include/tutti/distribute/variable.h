@@ -32,33 +32,39 @@ namespace internal {
 struct VariableState;
 }
 
-/// A handle: copies share the variable. Made under the current strategy of this thread; every replica starts from the same value.
+/// A handle: copies share the variable. Made under the current strategy of this thread; every
+/// replica starts from the same value.
 ///
-/// Components of a CPU strategy share one storage as long as they are equal by construction; the first assignment inside a replica
-/// that may make a NONE variable differ gives each replica its own copy, for good.
+/// Components of a CPU strategy share one storage as long as they are equal by construction; the
+/// first assignment inside a replica that may make a NONE variable differ gives each replica its
+/// own copy, for good.
 ///
-/// Reading and assigning are allowed on any thread that is in a context of the variable's strategy, or in none; in another
-/// strategy's context they throw FailedPrecondition. Assignments in a replica with aggregation SUM, MEAN or ONLY_FIRST_REPLICA are
-/// collective: every replica must make them, in the same order. Formulas: the matrix of tf.Variable under MirroredStrategy.
+/// Reading and assigning are allowed on any thread that is in a context of the variable's strategy,
+/// or in none; in another strategy's context they throw FailedPrecondition. Assignments in a
+/// replica with aggregation SUM, MEAN or ONLY_FIRST_REPLICA are collective: every replica must make
+/// them, in the same order. Formulas: the matrix of tf.Variable under MirroredStrategy.
 class Variable {
  public:
   Variable() = default;
-  /// Keeps the strides of `initial_value` when it is dense (kernels stored in another order stay so).
+  /// Keeps the strides of `initial_value` when it is dense (kernels stored in another order stay
+  /// so).
   explicit Variable(const Tensor& initial_value, const VariableOptions& options = {});
 
-  /// A view of this replica's component (of the first one outside replicas): later assignments show in it, gradients flow to it.
-  /// An ON_READ variable outside replicas gives the aggregated value, a copy; with aggregation NONE that is InvalidArgument.
+  /// A view of this replica's component (of the first one outside replicas): later assignments show
+  /// in it, gradients flow to it. An ON_READ variable outside replicas gives the aggregated value,
+  /// a copy; with aggregation NONE that is InvalidArgument.
   Tensor value() const;
   /// A copy of value(), without gradient.
   Tensor read_value() const;
   operator Tensor() const { return value(); }  // NOLINT: a variable stands where a tensor does
 
-  /// Each returns the value after the assignment, as value() would. Shape and dtype must be the variable's (InvalidArgument).
+  /// Each returns the value after the assignment, as value() would. Shape and dtype must be the
+  /// variable's (InvalidArgument).
   Tensor assign(const Tensor& value) { return update(Operation::kAssign, value); }
   Tensor assign_add(const Tensor& delta) { return update(Operation::kAdd, delta); }
   Tensor assign_sub(const Tensor& delta) { return update(Operation::kSub, delta); }
-  /// A host number is the same on all replicas: it is used as it is under MEAN; under SUM in a replica it is ambiguous
-  /// (InvalidArgument) unless it is 0.
+  /// A host number is the same on all replicas: it is used as it is under MEAN; under SUM in a
+  /// replica it is ambiguous (InvalidArgument) unless it is 0.
   Tensor assign(double value) { return update(Operation::kAssign, value); }
   Tensor assign_add(double delta) { return update(Operation::kAdd, delta); }
   Tensor assign_sub(double delta) { return update(Operation::kSub, delta); }
@@ -92,7 +98,8 @@ class Variable {
   std::shared_ptr<internal::VariableState> state_;
 };
 
-/// `MirroredVariable:{`, `  0: Variable(name='v', shape=(), dtype=float32, value=1.0),`, …, `}`; one replica: the inner text alone.
+/// `MirroredVariable:{`, `  0: Variable(name='v', shape=(), dtype=float32, value=1.0),`, …, `}`;
+/// one replica: the inner text alone.
 std::ostream& operator<<(std::ostream& out, const Variable& variable);
 
 }  // namespace tutti

@@ -59,7 +59,8 @@ class Callback {
   virtual void on_predict_end(const Logs& logs) {}
   virtual void on_predict_batch_begin(int64_t batch, const Logs& logs) {}
   virtual void on_predict_batch_end(int64_t batch, const Logs& logs) {}
-  /// False: the logs of the batch hooks may be empty, which spares reading the metrics after every batch. The default is true.
+  /// False: the logs of the batch hooks may be empty, which spares reading the metrics after every
+  /// batch. The default is true.
   virtual bool needs_batch_logs() const { return true; }
 
   Model* model() const { return model_; }
@@ -72,12 +73,13 @@ class Callback {
   Params params_;
 };
 
-/// Any callback: a handle of this header, a std::shared_ptr to one's own, or one's own by value through make().
+/// Any callback: a handle of this header, a std::shared_ptr to one's own, or one's own by value
+/// through make().
 class AnyCallback {
  public:
   template <class T>
-    requires std::derived_from<T, Callback>
-  AnyCallback(std::shared_ptr<T> callback) : callback_(std::move(callback)) {}  // NOLINT
+  requires std::derived_from<T, Callback> AnyCallback(std::shared_ptr<T> callback)
+      : callback_(std::move(callback)) {}  // NOLINT
   Callback* operator->() const { return callback_.get(); }
   const std::shared_ptr<Callback>& get() const { return callback_; }
 
@@ -111,8 +113,8 @@ struct EarlyStoppingOptions {
   bool restore_best_weights = false;
   int64_t start_from_epoch = 0;
 };
-/// Stops training when the monitored number has not improved for `patience` epochs. A number that is missing gives one warning with
-/// those there are; NaN is no improvement.
+/// Stops training when the monitored number has not improved for `patience` epochs. A number that
+/// is missing gives one warning with those there are; NaN is no improvement.
 AnyCallback EarlyStopping(const EarlyStoppingOptions& options = {});
 
 struct ModelCheckpointOptions {
@@ -125,15 +127,18 @@ struct ModelCheckpointOptions {
   int64_t save_freq = 0;
   std::optional<double> initial_value_threshold = std::nullopt;
 };
-/// Saves to `filepath`, in which `{epoch:02d}` (from 1) and `{name:.2f}` of any log stand for numbers. It ends in ".tutti", or in
+/// Saves to `filepath`, in which `{epoch:02d}` (from 1) and `{name:.2f}` of any log stand for
+/// numbers. It ends in ".tutti", or in
 /// ".weights.tutti" with save_weights_only (InvalidArgument otherwise).
-AnyCallback ModelCheckpoint(const std::string& filepath, const ModelCheckpointOptions& options = {});
+AnyCallback ModelCheckpoint(const std::string& filepath,
+                            const ModelCheckpointOptions& options = {});
 
 struct CSVLoggerOptions {
   std::string separator = ",";
   bool append = false;
 };
-/// One line an epoch; columns are fixed at the first one: epoch, then the sorted names, with val_ columns for all when none was there.
+/// One line an epoch; columns are fixed at the first one: epoch, then the sorted names, with val_
+/// columns for all when none was there.
 AnyCallback CSVLogger(const std::string& filename, const CSVLoggerOptions& options = {});
 
 /// Stops at the batch whose loss is not finite.

@@ -25,14 +25,17 @@ struct WeightOptions {
   bool trainable = true;
   VariableSynchronization synchronization = VariableSynchronization::kAuto;
   VariableAggregation aggregation = VariableAggregation::kNone;
-  /// Order in which dimensions are stored, outermost first; empty: as the user sees it. {3, 2, 0, 1} stores HWIO as OIHW.
+  /// Order in which dimensions are stored, outermost first; empty: as the user sees it. {3, 2, 0,
+  /// 1} stores HWIO as OIHW.
   std::vector<int64_t> storage_order = {};
 };
 
-/// Base of every layer. A layer is built once, by its first call or by build_for; in `run` replica 0 builds while the others wait.
+/// Base of every layer. A layer is built once, by its first call or by build_for; in `run` replica
+/// 0 builds while the others wait.
 class LayerImpl {
  public:
-  /// `name` empty: the class name in snake case with a number behind it. `input_shape` (without batch axis) may be empty: unknown.
+  /// `name` empty: the class name in snake case with a number behind it. `input_shape` (without
+  /// batch axis) may be empty: unknown.
   LayerImpl(const std::string& class_name, const std::string& name, Shape input_shape);
   virtual ~LayerImpl() = default;
   LayerImpl(const LayerImpl&) = delete;
@@ -47,7 +50,8 @@ class LayerImpl {
 
   /// Builds when needed, then call(). Regularisation losses are not computed here, but in losses().
   Tensor operator()(const Tensor& input, bool training);
-  /// Makes the weights for inputs of this shape (batch dimension included); a second call is without effect.
+  /// Makes the weights for inputs of this shape (batch dimension included); a second call is
+  /// without effect.
   void build_for(const Shape& input);
   bool built() const { return built_; }
   /// Of one sample, as the user gave it; empty when not given.
@@ -57,10 +61,12 @@ class LayerImpl {
   void set_name(std::string name) { name_ = std::move(name); }
   bool trainable() const { return trainable_; }
   void set_trainable(bool trainable) { trainable_ = trainable; }
-  /// All weights in the order in which they were made. Throws FailedPrecondition before the layer is built, if it has weights.
+  /// All weights in the order in which they were made. Throws FailedPrecondition before the layer
+  /// is built, if it has weights.
   const std::vector<Variable>& weights() const;
   std::vector<Variable> trainable_weights() const;
-  /// Penalties of this layer's regularised weights, one scalar each, with gradient; none when it is not trainable.
+  /// Penalties of this layer's regularised weights, one scalar each, with gradient; none when it is
+  /// not trainable.
   std::vector<Tensor> losses() const;
 
  protected:
@@ -80,14 +86,20 @@ class LayerImpl {
   std::vector<std::pair<Variable, Regularizer>> penalties_;
 };
 
-/// A handle to a layer; copies share it. Every class of layers.h derives from it and adds only constructors.
+/// A handle to a layer; copies share it. Every class of layers.h derives from it and adds only
+/// constructors.
 class Layer {
  public:
   Layer() = default;
-  Layer(std::shared_ptr<LayerImpl> impl) : impl_(std::move(impl)) {}  // NOLINT: a user's own layer is passed as its implementation
+  /// A user's own layer stands in a model as `std::make_shared<MyLayer>(…)`.
+  template <class T>
+  requires std::derived_from<T, LayerImpl> Layer(std::shared_ptr<T> impl)
+      : impl_(std::move(impl)) {}  // NOLINT
   LayerImpl* operator->() const { return impl_.get(); }
   LayerImpl& operator*() const { return *impl_; }
-  Tensor operator()(const Tensor& input, bool training = false) const { return (*impl_)(input, training); }
+  Tensor operator()(const Tensor& input, bool training = false) const {
+    return (*impl_)(input, training);
+  }
   const std::shared_ptr<LayerImpl>& impl() const { return impl_; }
 
  private:

@@ -20,7 +20,7 @@ namespace layers {
 struct Size2 {
   int64_t height;
   int64_t width;
-  Size2(int64_t both) : height(both), width(both) {}                       // NOLINT: Conv2D(32, 3)
+  Size2(int64_t both) : height(both), width(both) {}  // NOLINT: Conv2D(32, 3)
   Size2(int64_t height, int64_t width) : height(height), width(width) {}
   bool operator==(const Size2&) const = default;
 };
@@ -61,7 +61,8 @@ struct Conv2DOptions {
   std::string name = "";
   Shape input_shape = {};
 };
-/// [N, H, W, C] → [N, H', W', filters]; kernel [h, w, C / groups, filters]. "same" pads the extra row and column at the end.
+/// [N, H, W, C] → [N, H', W', filters]; kernel [h, w, C / groups, filters]. "same" pads the extra
+/// row and column at the end.
 class Conv2D : public Layer {
  public:
   Conv2D(int64_t filters, Size2 kernel_size, const Conv2DOptions& options = {});
@@ -109,7 +110,8 @@ struct DropoutOptions {
   std::string name = "";
   Shape input_shape = {};
 };
-/// In training, zeroes a share `rate` of the entries and scales the rest by 1 / (1 - rate). Draws from the replica's generator.
+/// In training, zeroes a share `rate` of the entries and scales the rest by 1 / (1 - rate). Draws
+/// from the replica's generator.
 class Dropout : public Layer {
  public:
   explicit Dropout(double rate, const DropoutOptions& options = {});
@@ -122,12 +124,13 @@ struct BatchNormalizationOptions {
   bool center = true;
   bool scale = true;
   std::string name = "";
-  /// True: the statistics of a step are those of all replicas' rows together, exact for uneven batches. False: each replica's own.
+  /// True: the statistics of a step are those of all replicas' rows together, exact for uneven
+  /// batches. False: each replica's own.
   bool synchronized = false;
   Shape input_shape = {};
 };
-/// Normalises the last axis. Moving statistics are those of the biased variance; each replica keeps its own, outside replicas and in
-/// files they are the first one's. An empty batch changes nothing.
+/// Normalises the last axis. Moving statistics are those of the biased variance; each replica keeps
+/// its own, outside replicas and in files they are the first one's. An empty batch changes nothing.
 class BatchNormalization : public Layer {
  public:
   explicit BatchNormalization(const BatchNormalizationOptions& options = {});

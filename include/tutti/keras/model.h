@@ -22,7 +22,8 @@ struct Batch {
   Tensor sample_weight;
 };
 
-/// Base of every model; a user may derive from it and override call, train_step, test_step or predict_step.
+/// Base of every model; a user may derive from it and override call, train_step, test_step or
+/// predict_step.
 ///
 /// Belongs to the strategy that was current when it was made. One user thread at a time.
 class Model {
@@ -60,12 +61,14 @@ class Model {
   void compile(const CompileOptions& options);
   /// Arrays: sliced, shuffled and batched as Keras does.
   History fit(const Tensor& x, const Tensor& y, const FitOptions& options = {});
-  /// Elements x, (x, y) or (x, y, sample_weight), batched by the global size; distributed by the library.
+  /// Elements x, (x, y) or (x, y, sample_weight), batched by the global size; distributed by the
+  /// library.
   History fit(const data::Dataset<Nest>& dataset, const FitOptions& options = {});
   History fit(const distribute::DistributedDataset<Nest>& dataset, const FitOptions& options = {});
   Logs evaluate(const Tensor& x, const Tensor& y, const EvaluateOptions& options = {});
   Logs evaluate(const data::Dataset<Nest>& dataset, const EvaluateOptions& options = {});
-  Logs evaluate(const distribute::DistributedDataset<Nest>& dataset, const EvaluateOptions& options = {});
+  Logs evaluate(const distribute::DistributedDataset<Nest>& dataset,
+                const EvaluateOptions& options = {});
   /// The outputs of all batches joined along axis 0, in order.
   Tensor predict(const Tensor& x, const PredictOptions& options = {});
   Tensor predict(const data::Dataset<Nest>& dataset, const PredictOptions& options = {});
@@ -77,8 +80,9 @@ class Model {
   virtual void train_step(const Batch& batch);
   virtual void test_step(const Batch& batch);
   virtual Tensor predict_step(const Batch& batch);
-  /// The compiled loss of this replica plus the penalties, divided so that the sum over replicas is the loss of the whole step: by
-  /// the step's true number of samples. Records the `loss` metric. Replica context.
+  /// The compiled loss of this replica plus the penalties, divided so that the sum over replicas is
+  /// the loss of the whole step: by the step's true number of samples. Records the `loss` metric.
+  /// Replica context.
   Tensor compute_loss(const Batch& batch, const Tensor& y_pred);
   /// Updates the compiled metrics.
   void update_metrics(const Batch& batch, const Tensor& y_pred);
@@ -91,7 +95,8 @@ class Model {
   optimizers::Optimizer& optimizer();
   bool compiled() const;
 
-  /// Writes architecture, weights, optimizer (docs/formats.md) to one file, by temporary file and rename.
+  /// Writes architecture, weights, optimizer (docs/formats.md) to one file, by temporary file and
+  /// rename.
   void save(const std::string& path) const;
   void save_weights(const std::string& path) const;
   void load_weights(const std::string& path);
@@ -115,16 +120,19 @@ struct SequentialOptions {
   std::string name = "";
 };
 
-/// A stack of layers. Built at once when the first layer knows its input shape (or is an Input), else by the first batch.
+/// A stack of layers. Built at once when the first layer knows its input shape (or is an Input),
+/// else by the first batch.
 class Sequential : public Model {
  public:
   Sequential() : Sequential(std::vector<layers::Layer>{}) {}
-  Sequential(std::initializer_list<layers::Layer> layers, const SequentialOptions& options = {})  // NOLINT
+  Sequential(std::initializer_list<layers::Layer> layers,
+             const SequentialOptions& options = {})  // NOLINT
       : Sequential(std::vector<layers::Layer>(layers), options) {}
   explicit Sequential(std::vector<layers::Layer> layers, const SequentialOptions& options = {});
   ~Sequential() override;
 
-  /// A layer of a name that is there already, or one that does not fit, is InvalidArgument, and the model is as it was.
+  /// A layer of a name that is there already, or one that does not fit, is InvalidArgument, and the
+  /// model is as it was.
   void add(const layers::Layer& layer);
   Tensor call(const Tensor& x, bool training) override;
   void build(const layers::Shape& input_shape) override;
@@ -145,8 +153,9 @@ struct LoadModelOptions {
   /// False: architecture and weights only, for a model whose loss or metrics are the user's own.
   bool compile = true;
 };
-/// The model that Model::save wrote, under the current strategy, built, compiled if it was: fit goes on as if there had been no
-/// interruption. NotFound, InvalidArgument or DataLoss says what is wrong with the file.
+/// The model that Model::save wrote, under the current strategy, built, compiled if it was: fit
+/// goes on as if there had been no interruption. NotFound, InvalidArgument or DataLoss says what is
+/// wrong with the file.
 std::unique_ptr<Model> load_model(const std::string& path, const LoadModelOptions& options = {});
 
 }  // namespace tutti::keras

@@ -23,8 +23,8 @@ namespace tutti::keras {
 /// A metric, or the name of one, which then decides by the first batch's shapes.
 class MetricSpec {
  public:
-  MetricSpec(const char* name) : name_(name) {}                    // NOLINT: `.metrics = {"accuracy"}`
-  MetricSpec(std::string name) : name_(std::move(name)) {}         // NOLINT
+  MetricSpec(const char* name) : name_(name) {}             // NOLINT: `.metrics = {"accuracy"}`
+  MetricSpec(std::string name) : name_(std::move(name)) {}  // NOLINT
   MetricSpec(metrics::Metric metric) : metric_(std::move(metric)) {}  // NOLINT
   const std::string& name() const { return metric_.defined() ? metric_.name() : name_; }
   const metrics::Metric& metric() const { return metric_; }
@@ -48,16 +48,20 @@ struct CompileOptions {
 class ValidationData {
  public:
   ValidationData() = default;
-  ValidationData(std::pair<Tensor, Tensor> data) : arrays_(std::tuple(data.first, data.second, Tensor())) {}      // NOLINT
-  ValidationData(std::tuple<Tensor, Tensor> data)                                                                 // NOLINT
+  ValidationData(std::pair<Tensor, Tensor> data)
+      : arrays_(std::tuple(data.first, data.second, Tensor())) {}  // NOLINT
+  ValidationData(std::tuple<Tensor, Tensor> data)                  // NOLINT
       : arrays_(std::tuple(std::get<0>(data), std::get<1>(data), Tensor())) {}
-  ValidationData(std::tuple<Tensor, Tensor, Tensor> data) : arrays_(std::move(data)) {}                           // NOLINT
+  ValidationData(std::tuple<Tensor, Tensor, Tensor> data) : arrays_(std::move(data)) {}  // NOLINT
   template <class Element>
-  ValidationData(const data::Dataset<Element>& dataset) : plan_(dataset.plan()) {}                                // NOLINT
+  ValidationData(const data::Dataset<Element>& dataset) : plan_(dataset.plan()) {}  // NOLINT
   template <class Element>
-  ValidationData(const distribute::DistributedDataset<Element>& dataset) : distributed_(dataset.plan()) {}        // NOLINT
+  ValidationData(const distribute::DistributedDataset<Element>& dataset)
+      : distributed_(dataset.plan()) {}  // NOLINT
 
-  bool defined() const { return arrays_.has_value() || plan_ != nullptr || distributed_ != nullptr; }
+  bool defined() const {
+    return arrays_.has_value() || plan_ != nullptr || distributed_ != nullptr;
+  }
   const std::optional<std::tuple<Tensor, Tensor, Tensor>>& arrays() const { return arrays_; }
   const data::PlanPtr& plan() const { return plan_; }
   const std::shared_ptr<distribute::DistributedPlan>& distributed() const { return distributed_; }
@@ -68,7 +72,8 @@ class ValidationData {
   std::shared_ptr<distribute::DistributedPlan> distributed_;
 };
 
-/// -1: the bar on a terminal, one line an epoch elsewhere; 0: nothing; 1: the bar; 2: one line an epoch.
+/// -1: the bar on a terminal, one line an epoch elsewhere; 0: nothing; 1: the bar; 2: one line an
+/// epoch.
 inline constexpr int kVerboseAuto = -1;
 
 struct FitOptions {

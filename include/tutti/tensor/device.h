@@ -16,8 +16,9 @@ struct DeviceName {
   Kind kind = Kind::kCpu;
   int index = 0;
 
-  /// Takes `cpu:0`, `CPU`, `/cpu:0`, `GPU:1`, `cuda:1`, `/device:CPU:0`, `/job:localhost/replica:0/task:0/device:CPU:0`.
-  /// Throws InvalidArgument that shows the text and the accepted spellings.
+  /// Takes `cpu:0`, `CPU`, `/cpu:0`, `GPU:1`, `cuda:1`, `/device:CPU:0`,
+  /// `/job:localhost/replica:0/task:0/device:CPU:0`. Throws InvalidArgument that shows the text and
+  /// the accepted spellings.
   static DeviceName parse(const std::string& text);
   /// `cpu:0` or `cuda:1`.
   std::string to_string() const;

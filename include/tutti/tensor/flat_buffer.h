@@ -8,18 +8,21 @@
 
 namespace tutti {
 
-/// What one view needs: sizes, and strides of a dense (non-overlapping, gap-free) layout; empty strides mean contiguous.
+/// What one view needs: sizes, and strides of a dense (non-overlapping, gap-free) layout; empty
+/// strides mean contiguous.
 struct FlatViewSpec {
   std::vector<int64_t> sizes;
   std::vector<int64_t> strides;
 };
 
-/// A zero-filled arena with one view for each spec. Every view starts on a 64-byte boundary; the gaps stay zero, so passes over the
-/// whole arena are harmless. Arenas of 2 MiB or more on CPU start on a 2 MiB boundary and ask for huge pages.
+/// A zero-filled arena with one view for each spec. Every view starts on a 64-byte boundary; the
+/// gaps stay zero, so passes over the whole arena are harmless. Arenas of 2 MiB or more on CPU
+/// start on a 2 MiB boundary and ask for huge pages.
 class FlatBuffer {
  public:
   FlatBuffer() = default;
-  /// Throws InvalidArgument for negative sizes, strides that are not dense, or a total that does not fit in 63 bits.
+  /// Throws InvalidArgument for negative sizes, strides that are not dense, or a total that does
+  /// not fit in 63 bits.
   FlatBuffer(const std::vector<FlatViewSpec>& specs, at::ScalarType dtype, c10::Device device);
 
   /// The whole arena, one-dimensional.

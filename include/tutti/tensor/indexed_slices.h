@@ -8,7 +8,8 @@
 
 namespace tutti {
 
-/// `values` [n, …] belong to the rows `indices` [n] (int64, duplicates add up) of a tensor of shape `dense_shape`.
+/// `values` [n, …] belong to the rows `indices` [n] (int64, duplicates add up) of a tensor of shape
+/// `dense_shape`.
 struct IndexedSlices {
   Tensor values;
   Tensor indices;

@@ -1,5 +1,6 @@
 #pragma once
-// Nests known at run time: tuples, lists and maps of leaves, to any depth (what TensorFlow calls structures).
+// Nests known at run time: tuples, lists and maps of leaves, to any depth (what TensorFlow calls
+// structures).
 
 #include <cstddef>
 #include <map>
@@ -21,10 +22,15 @@ enum class NestKind { kNone, kLeaf, kTuple, kList, kMap };
 template <class Leaf>
 class NestOf {
  public:
-  NestOf() = default;                                                                // NOLINT: the empty nest, Python's None
-  NestOf(Leaf leaf) : value_(std::in_place_index<1>, std::move(leaf)) {}             // NOLINT: a leaf is a nest
-  static NestOf tuple(std::vector<NestOf> items) { return NestOf(NestKind::kTuple, {}, std::move(items)); }
-  static NestOf list(std::vector<NestOf> items) { return NestOf(NestKind::kList, {}, std::move(items)); }
+  NestOf() = default;  // NOLINT: the empty nest, Python's None
+  NestOf(Leaf leaf)
+      : value_(std::in_place_index<1>, std::move(leaf)) {}  // NOLINT: a leaf is a nest
+  static NestOf tuple(std::vector<NestOf> items) {
+    return NestOf(NestKind::kTuple, {}, std::move(items));
+  }
+  static NestOf list(std::vector<NestOf> items) {
+    return NestOf(NestKind::kList, {}, std::move(items));
+  }
   static NestOf map(std::map<std::string, NestOf> entries) {
     std::vector<std::string> keys;
     std::vector<NestOf> items;
@@ -44,7 +50,8 @@ class NestOf {
 
   /// The leaf itself. Throws InvalidArgument when this is none.
   const Leaf& leaf() const {
-    if (!is_leaf()) throw InvalidArgument(cat("nest: found ", structure(), ", expected a single leaf"));
+    if (!is_leaf())
+      throw InvalidArgument(cat("nest: found ", structure(), ", expected a single leaf"));
     return std::get<1>(value_);
   }
   Leaf& leaf() { return const_cast<Leaf&>(std::as_const(*this).leaf()); }
@@ -54,7 +61,9 @@ class NestOf {
     static const std::vector<NestOf> kEmpty;
     return value_.index() == 2 ? std::get<2>(value_).items : kEmpty;
   }
-  std::vector<NestOf>& items() { return const_cast<std::vector<NestOf>&>(std::as_const(*this).items()); }
+  std::vector<NestOf>& items() {
+    return const_cast<std::vector<NestOf>&>(std::as_const(*this).items());
+  }
   const std::vector<std::string>& keys() const {
     static const std::vector<std::string> kEmpty;
     return value_.index() == 2 ? std::get<2>(value_).keys : kEmpty;
@@ -63,7 +72,9 @@ class NestOf {
 
   /// Child `index`, or the child of `key`. Throws OutOfRange or NotFound.
   const NestOf& operator[](std::size_t index) const {
-    if (index >= size()) throw OutOfRange(cat("nest: index ", index, ", expected below ", size(), " in ", structure()));
+    if (index >= size())
+      throw OutOfRange(
+          cat("nest: index ", index, ", expected below ", size(), " in ", structure()));
     return items()[index];
   }
   const NestOf& operator[](const std::string& key) const {
@@ -76,11 +87,16 @@ class NestOf {
   /// The structure with `*` for each leaf: `(*, {a: *})`.
   std::string structure() const {
     switch (kind()) {
-      case NestKind::kNone: return "None";
-      case NestKind::kLeaf: return "*";
-      case NestKind::kTuple: return cat("(", join_items(), size() == 1 ? ",)" : ")");
-      case NestKind::kList: return cat("[", join_items(), "]");
-      case NestKind::kMap: return cat("{", join_items(), "}");
+      case NestKind::kNone:
+        return "None";
+      case NestKind::kLeaf:
+        return "*";
+      case NestKind::kTuple:
+        return cat("(", join_items(), size() == 1 ? ",)" : ")");
+      case NestKind::kList:
+        return cat("[", join_items(), "]");
+      case NestKind::kMap:
+        return cat("{", join_items(), "}");
     }
     return "";
   }
@@ -94,7 +110,8 @@ class NestOf {
 
   /// The same structure with every leaf replaced by `function(leaf)`.
   template <class Function>
-  auto map_leaves(Function&& function) const -> NestOf<std::decay_t<std::invoke_result_t<Function&, const Leaf&>>> {
+  auto map_leaves(Function&& function) const
+      -> NestOf<std::decay_t<std::invoke_result_t<Function&, const Leaf&>>> {
     using Result = NestOf<std::decay_t<std::invoke_result_t<Function&, const Leaf&>>>;
     if (kind() == NestKind::kNone) return Result();
     if (is_leaf()) return Result(function(std::get<1>(value_)));
@@ -151,10 +168,14 @@ template <class Other, class Leaf>
 NestOf<Leaf> pack_as(const NestOf<Other>& like, std::vector<Leaf> leaves) {
   std::size_t next = 0;
   auto packed = like.map_leaves([&](const Other&) -> Leaf {
-    if (next >= leaves.size()) throw InvalidArgument(cat("pack_as: ", leaves.size(), " leaves, expected more for ", like.structure()));
+    if (next >= leaves.size())
+      throw InvalidArgument(
+          cat("pack_as: ", leaves.size(), " leaves, expected more for ", like.structure()));
     return std::move(leaves[next++]);
   });
-  if (next != leaves.size()) throw InvalidArgument(cat("pack_as: ", leaves.size(), " leaves, expected ", next, " for ", like.structure()));
+  if (next != leaves.size())
+    throw InvalidArgument(
+        cat("pack_as: ", leaves.size(), " leaves, expected ", next, " for ", like.structure()));
   return packed;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
-// Bridge between static nests (tuple, pair, vector, map<string, …> of tensors, to any depth) and run-time Nests.
+// Bridge between static nests (tuple, pair, vector, map<string, …> of tensors, to any depth) and
+// run-time Nests.
 
 #include <map>
 #include <string>
@@ -12,15 +13,17 @@
 
 namespace tutti {
 
-/// NestTraits<T>::to_nest(value) and NestTraits<T>::from_nest(nest); specialised for every type that may be a dataset element.
-/// from_nest throws InvalidArgument when the structure is another one.
+/// NestTraits<T>::to_nest(value) and NestTraits<T>::from_nest(nest); specialised for every type
+/// that may be a dataset element. from_nest throws InvalidArgument when the structure is another
+/// one.
 template <class T>
 struct NestTraits;
 
 namespace internal {
 inline void expect_nest(const Nest& nest, NestKind kind, std::size_t size, const char* what) {
   if (nest.kind() != kind || (kind == NestKind::kTuple && nest.size() != size)) {
-    throw InvalidArgument(cat("element: found the structure ", nest.structure(), ", expected ", what));
+    throw InvalidArgument(
+        cat("element: found the structure ", nest.structure(), ", expected ", what));
   }
 }
 }  // namespace internal
@@ -41,28 +44,35 @@ template <class... Items>
 struct NestTraits<std::tuple<Items...>> {
   static Nest to_nest(const std::tuple<Items...>& value) {
     return std::apply(
-        [](const Items&... items) { return Nest::tuple({NestTraits<std::decay_t<Items>>::to_nest(items)...}); }, value);
+        [](const Items&... items) {
+          return Nest::tuple({NestTraits<std::decay_t<Items>>::to_nest(items)...});
+        },
+        value);
   }
   static std::tuple<Items...> from_nest(const Nest& nest) {
-    internal::expect_nest(nest, NestKind::kTuple, sizeof...(Items), "a tuple of another length or kind");
+    internal::expect_nest(nest, NestKind::kTuple, sizeof...(Items),
+                          "a tuple of another length or kind");
     return unpack(nest, std::index_sequence_for<Items...>());
   }
 
  private:
   template <std::size_t... kIndex>
   static std::tuple<Items...> unpack(const Nest& nest, std::index_sequence<kIndex...>) {
-    return std::tuple<Items...>(NestTraits<std::decay_t<Items>>::from_nest(nest.items()[kIndex])...);
+    return std::tuple<Items...>(
+        NestTraits<std::decay_t<Items>>::from_nest(nest.items()[kIndex])...);
   }
 };
 
 template <class First, class Second>
 struct NestTraits<std::pair<First, Second>> {
   static Nest to_nest(const std::pair<First, Second>& value) {
-    return Nest::tuple({NestTraits<First>::to_nest(value.first), NestTraits<Second>::to_nest(value.second)});
+    return Nest::tuple(
+        {NestTraits<First>::to_nest(value.first), NestTraits<Second>::to_nest(value.second)});
   }
   static std::pair<First, Second> from_nest(const Nest& nest) {
     internal::expect_nest(nest, NestKind::kTuple, 2, "a tuple of 2");
-    return {NestTraits<First>::from_nest(nest.items()[0]), NestTraits<Second>::from_nest(nest.items()[1])};
+    return {NestTraits<First>::from_nest(nest.items()[0]),
+            NestTraits<Second>::from_nest(nest.items()[1])};
   }
 };
 
@@ -91,7 +101,8 @@ struct NestTraits<std::map<std::string, Item>> {
   static std::map<std::string, Item> from_nest(const Nest& nest) {
     internal::expect_nest(nest, NestKind::kMap, 0, "a map");
     std::map<std::string, Item> value;
-    for (std::size_t i = 0; i < nest.size(); ++i) value.emplace(nest.keys()[i], NestTraits<Item>::from_nest(nest.items()[i]));
+    for (std::size_t i = 0; i < nest.size(); ++i)
+      value.emplace(nest.keys()[i], NestTraits<Item>::from_nest(nest.items()[i]));
     return value;
   }
 };

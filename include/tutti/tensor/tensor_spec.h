@@ -12,7 +12,8 @@
 
 namespace tutti {
 
-/// Shape and dtype; a dimension of -1 is unknown (printed None). `unknown_rank` says that not even the rank is known.
+/// Shape and dtype; a dimension of -1 is unknown (printed None). `unknown_rank` says that not even
+/// the rank is known.
 struct TensorSpec {
   std::vector<int64_t> shape;
   at::ScalarType dtype = at::ScalarType::Float;
@@ -30,17 +31,19 @@ struct TensorSpec {
 };
 std::ostream& operator<<(std::ostream& out, const TensorSpec& spec);
 
-/// A nest of specs, with the layout that `element_spec()` prints (one line up to 80 columns, else one component a line).
+/// A nest of specs, with the layout that `element_spec()` prints (one line up to 80 columns, else
+/// one component a line).
 using SpecNest = NestOf<TensorSpec>;
 SpecNest spec_of(const Nest& nest);
 std::ostream& operator<<(std::ostream& out, const SpecNest& spec);
 
-/// TensorFlow's name of a dtype: "float32", "int64", "bool", "bfloat16", … and back (InvalidArgument for an unknown name).
+/// TensorFlow's name of a dtype: "float32", "int64", "bool", "bfloat16", … and back
+/// (InvalidArgument for an unknown name).
 std::string dtype_name(at::ScalarType dtype);
 at::ScalarType dtype_from_name(const std::string& name);
 
-/// Text of any nest whose leaves have text: on one line when it fits in 80 columns, else one component a line, aligned
-/// behind the bracket (the layout of `element_spec`).
+/// Text of any nest whose leaves have text: on one line when it fits in 80 columns, else one
+/// component a line, aligned behind the bracket (the layout of `element_spec`).
 std::string layout_nest_text(const NestOf<std::string>& nest, std::size_t columns = 80);
 
 }  // namespace tutti

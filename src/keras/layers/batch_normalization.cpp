@@ -1,5 +1,6 @@
-// Statistics: of each replica's rows by default, of all replicas' rows when synchronized. Moving statistics are each replica's own, kept
-// without communication; outside replicas, and in files, they are the first replica's (what TensorFlow's numbers show, see
+// Statistics: of each replica's rows by default, of all replicas' rows when synchronized. Moving
+// statistics are each replica's own, kept without communication; outside replicas, and in files,
+// they are the first replica's (what TensorFlow's numbers show, see
 // tests/golden/data/training.json). Synchronized ones are the same everywhere.
 
 #include "keras/layers/config.h"
@@ -26,7 +27,8 @@ class BatchNormalizationImpl : public LayerImpl {
   Shape compute_output_shape(const Shape& input) const override {
     const auto rank = static_cast<int64_t>(input.size());
     if (rank < 2 || input.back() < 1 || (options_.axis != -1 && options_.axis != rank - 1)) {
-      throw InvalidArgument(cat("BatchNormalization [", name(), "]: input of shape ", shape_text(input), " with axis ", options_.axis,
+      throw InvalidArgument(cat("BatchNormalization [", name(), "]: input of shape ",
+                                shape_text(input), " with axis ", options_.axis,
                                 ", expected rank 2 or more, a known last dimension and axis -1"));
     }
     return input;
@@ -36,20 +38,25 @@ class BatchNormalizationImpl : public LayerImpl {
   bool has_weights() const override { return true; }
   void build(const Shape& input) override {
     const Shape shape{input.back()};
-    if (options_.scale) gamma_ = add_weight({.name = "gamma", .shape = shape, .initializer = initializers::Ones()});
-    if (options_.center) beta_ = add_weight({.name = "beta", .shape = shape, .initializer = initializers::Zeros()});
+    if (options_.scale)
+      gamma_ = add_weight({.name = "gamma", .shape = shape, .initializer = initializers::Ones()});
+    if (options_.center)
+      beta_ = add_weight({.name = "beta", .shape = shape, .initializer = initializers::Zeros()});
     moving_mean_ = add_moving("moving_mean", shape, initializers::Zeros());
     moving_variance_ = add_moving("moving_variance", shape, initializers::Ones());
   }
   Tensor call(const Tensor& input, bool training) override {
     const Tensor scale = options_.scale ? gamma_.value() : Tensor();
     const Tensor shift = options_.center ? beta_.value() : Tensor();
-    if (!training || !trainable()) return normalized(input, moving_mean_.value(), moving_variance_.value(), scale, shift);
-    if (options_.synchronized && distribute::get_replica_context() != nullptr) return synchronized_call(input, scale, shift);
-    if (input.numel() == 0) return normalized(input, moving_mean_.value(), moving_variance_.value(), scale, shift);
+    if (!training || !trainable())
+      return normalized(input, moving_mean_.value(), moving_variance_.value(), scale, shift);
+    if (options_.synchronized && distribute::get_replica_context() != nullptr)
+      return synchronized_call(input, scale, shift);
+    if (input.numel() == 0)
+      return normalized(input, moving_mean_.value(), moving_variance_.value(), scale, shift);
     const Tensor channels_first = with_channels_second(input);
-    auto [output, mean, inverse_deviation] =
-        at::native_batch_norm(channels_first, scale, shift, {}, {}, /*training=*/true, /*momentum=*/0, options_.epsilon);
+    auto [output, mean, inverse_deviation] = at::native_batch_norm(
+        channels_first, scale, shift, {}, {}, /*training=*/true, /*momentum=*/0, options_.epsilon);
     {
       at::NoGradGuard no_grad;
       move(mean, inverse_deviation.pow(-2).sub_(options_.epsilon));
@@ -59,8 +66,12 @@ class BatchNormalizationImpl : public LayerImpl {
 
  private:
   Variable add_moving(const char* weight_name, const Shape& shape, const Initializer& initializer) {
-    return add_weight({.name = weight_name, .shape = shape, .initializer = initializer, .trainable = false,
-                       .synchronization = VariableSynchronization::kOnRead, .aggregation = VariableAggregation::kOnlyFirstReplica});
+    return add_weight({.name = weight_name,
+                       .shape = shape,
+                       .initializer = initializer,
+                       .trainable = false,
+                       .synchronization = VariableSynchronization::kOnRead,
+                       .aggregation = VariableAggregation::kOnlyFirstReplica});
   }
   static Tensor with_channels_second(const Tensor& input) {
     if (input.dim() == 2) return input;
@@ -71,7 +82,8 @@ class BatchNormalizationImpl : public LayerImpl {
     if (input.dim() == 4) return to_channels_last(output);
     return input.dim() == 2 ? output : output.view(input.sizes());
   }
-  Tensor normalized(const Tensor& input, const Tensor& mean, const Tensor& variance, const Tensor& scale, const Tensor& shift) const {
+  Tensor normalized(const Tensor& input, const Tensor& mean, const Tensor& variance,
+                    const Tensor& scale, const Tensor& shift) const {
     Tensor factor = (variance + options_.epsilon).rsqrt();
     if (scale.defined()) factor = factor * scale;
     Tensor offset = -mean * factor;
@@ -79,20 +91,28 @@ class BatchNormalizationImpl : public LayerImpl {
     return input * factor + offset;
   }
   void move(const Tensor& mean, const Tensor& variance) {
-    Tensor moving_mean = moving_mean_.value();
-    Tensor moving_variance = moving_variance_.value();
-    moving_mean.mul_(options_.momentum).add_(mean, 1 - options_.momentum);
-    moving_variance.mul_(options_.momentum).add_(variance, 1 - options_.momentum);
+    move_one(moving_mean_, mean);
+    move_one(moving_variance_, variance);
   }
-  /// Sums, sums of squares and the number of rows are added over the replicas, with their gradients.
+  void move_one(Variable& moving, const Tensor& batch) {
+    Tensor value = moving.value();
+    value.mul_(options_.momentum).add_(batch, 1 - options_.momentum);
+    if (distribute::in_cross_replica_context()) moving.assign(value);  // there, value() was a copy
+  }
+  /// Sums, sums of squares and the number of rows are added over the replicas, with their
+  /// gradients.
   Tensor synchronized_call(const Tensor& input, const Tensor& scale, const Tensor& shift) {
     const int64_t channels = input.size(-1);
     const Tensor rows = input.reshape({input.numel() / channels, channels});
-    const Tensor packed = at::cat({rows.sum(0), rows.square().sum(0), at::full({1}, static_cast<double>(rows.size(0)), input.options())});
-    const Tensor sums = distribute::get_replica_context()->all_reduce(distribute::ReduceOp::kSum, packed);
+    const Tensor packed =
+        at::cat({rows.sum(0), rows.square().sum(0),
+                 at::full({1}, static_cast<double>(rows.size(0)), input.options())});
+    const Tensor sums =
+        distribute::get_replica_context()->all_reduce(distribute::ReduceOp::kSum, packed);
     const Tensor count = sums.narrow(0, 2 * channels, 1).detach().clamp_min(1);
     const Tensor mean = sums.narrow(0, 0, channels) / count;
-    const Tensor variance = (sums.narrow(0, channels, channels) / count - mean.square()).clamp_min(0);
+    const Tensor variance =
+        (sums.narrow(0, channels, channels) / count - mean.square()).clamp_min(0);
     {
       at::NoGradGuard no_grad;
       if (sums[2 * channels].item<double>() > 0) move(mean.detach(), variance.detach());
@@ -109,7 +129,8 @@ class BatchNormalizationImpl : public LayerImpl {
 BatchNormalization::BatchNormalization(const BatchNormalizationOptions& options)
     : Layer(std::make_shared<BatchNormalizationImpl>(options)) {}
 
-Layer batch_normalization_from(const Json& json, const Shape& input_shape, const std::string& name) {
+Layer batch_normalization_from(const Json& json, const Shape& input_shape,
+                               const std::string& name) {
   BatchNormalizationOptions options;
   options.axis = member<int64_t>(json, "axis", -1);
   options.momentum = member<double>(json, "momentum", 0.99);

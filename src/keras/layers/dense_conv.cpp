@@ -7,7 +7,8 @@ namespace {
 
 void check_positive(const LayerImpl& layer, const char* what, int64_t value) {
   if (value >= 1) return;
-  throw InvalidArgument(cat(layer.class_name(), " [", layer.name(), "]: ", what, " ", value, ", expected at least 1"));
+  throw InvalidArgument(cat(layer.class_name(), " [", layer.name(), "]: ", what, " ", value,
+                            ", expected at least 1"));
 }
 
 class DenseImpl : public LayerImpl {
@@ -30,8 +31,9 @@ class DenseImpl : public LayerImpl {
   }
   Shape compute_output_shape(const Shape& input) const override {
     if (input.size() < 2 || input.back() < 1) {
-      throw InvalidArgument(cat("Dense [", name(), "]: input of shape ", shape_text(input),
-                                ", expected (batch, …, features) with a known number of features; put Flatten in front"));
+      throw InvalidArgument(cat(
+          "Dense [", name(), "]: input of shape ", shape_text(input),
+          ", expected (batch, …, features) with a known number of features; put Flatten in front"));
     }
     Shape output = input;
     output.back() = units_;
@@ -41,19 +43,26 @@ class DenseImpl : public LayerImpl {
  protected:
   bool has_weights() const override { return true; }
   void build(const Shape& input) override {
-    kernel_ = add_weight({.name = "kernel", .shape = {input.back(), units_}, .initializer = options_.kernel_initializer,
+    kernel_ = add_weight({.name = "kernel",
+                          .shape = {input.back(), units_},
+                          .initializer = options_.kernel_initializer,
                           .regularizer = options_.kernel_regularizer});
     if (options_.use_bias) {
-      bias_ = add_weight({.name = "bias", .shape = {units_}, .initializer = options_.bias_initializer, .regularizer = options_.bias_regularizer});
+      bias_ = add_weight({.name = "bias",
+                          .shape = {units_},
+                          .initializer = options_.bias_initializer,
+                          .regularizer = options_.bias_regularizer});
     }
   }
   Tensor call(const Tensor& input, bool training) override {
     const Tensor kernel = kernel_.value();
     if (input.dim() == 0 || input.size(-1) != kernel.size(0)) {
-      throw InvalidArgument(cat("Dense [", name(), "]: input of shape ", shape_text(input.sizes()), ", expected ", kernel.size(0),
+      throw InvalidArgument(cat("Dense [", name(), "]: input of shape ", shape_text(input.sizes()),
+                                ", expected ", kernel.size(0),
                                 " features, those it was built with"));
     }
-    if (input.dim() == 2 && options_.use_bias) return activate(options_.activation, at::addmm(bias_.value(), input, kernel));
+    if (input.dim() == 2 && options_.use_bias)
+      return activate(options_.activation, at::addmm(bias_.value(), input, kernel));
     Tensor output = at::matmul(input, kernel);
     if (options_.use_bias) output = output + bias_.value();
     return activate(options_.activation, output);
@@ -69,11 +78,18 @@ class DenseImpl : public LayerImpl {
 class Conv2DImpl : public LayerImpl {
  public:
   Conv2DImpl(int64_t filters, Size2 kernel_size, const Conv2DOptions& options)
-      : LayerImpl("Conv2D", options.name, options.input_shape), filters_(filters), kernel_size_(kernel_size), options_(options),
+      : LayerImpl("Conv2D", options.name, options.input_shape),
+        filters_(filters),
+        kernel_size_(kernel_size),
+        options_(options),
         same_(is_same(*this, options.padding)) {
-    for (auto [what, value] : {std::pair{"filters", filters}, {"kernel_size", kernel_size.height}, {"kernel_size", kernel_size.width},
-                               {"strides", options.strides.height}, {"strides", options.strides.width},
-                               {"dilation_rate", options.dilation_rate.height}, {"dilation_rate", options.dilation_rate.width},
+    for (auto [what, value] : {std::pair{"filters", filters},
+                               {"kernel_size", kernel_size.height},
+                               {"kernel_size", kernel_size.width},
+                               {"strides", options.strides.height},
+                               {"strides", options.strides.width},
+                               {"dilation_rate", options.dilation_rate.height},
+                               {"dilation_rate", options.dilation_rate.width},
                                {"groups", options.groups}}) {
       check_positive(*this, what, value);
     }
@@ -98,44 +114,59 @@ class Conv2DImpl : public LayerImpl {
   Shape compute_output_shape(const Shape& input) const override {
     check_image(*this, input);
     if (input[3] % options_.groups != 0 || filters_ % options_.groups != 0) {
-      throw InvalidArgument(cat("Conv2D [", name(), "]: ", input[3], " channels and ", filters_, " filters in ", options_.groups,
+      throw InvalidArgument(cat("Conv2D [", name(), "]: ", input[3], " channels and ", filters_,
+                                " filters in ", options_.groups,
                                 " groups, expected both to divide by the groups"));
     }
-    return {input[0], window_output(*this, input[1], kernel_size_.height, options_.strides.height, options_.dilation_rate.height, same_),
-            window_output(*this, input[2], kernel_size_.width, options_.strides.width, options_.dilation_rate.width, same_), filters_};
+    return {input[0],
+            window_output(*this, input[1], kernel_size_.height, options_.strides.height,
+                          options_.dilation_rate.height, same_),
+            window_output(*this, input[2], kernel_size_.width, options_.strides.width,
+                          options_.dilation_rate.width, same_),
+            filters_};
   }
 
  protected:
   bool has_weights() const override { return true; }
   void build(const Shape& input) override {
-    kernel_ = add_weight({.name = "kernel",
-                          .shape = {kernel_size_.height, kernel_size_.width, input[3] / options_.groups, filters_},
-                          .initializer = options_.kernel_initializer,
-                          .regularizer = options_.kernel_regularizer,
-                          .storage_order = kernel_storage_order()});
+    kernel_ = add_weight(
+        {.name = "kernel",
+         .shape = {kernel_size_.height, kernel_size_.width, input[3] / options_.groups, filters_},
+         .initializer = options_.kernel_initializer,
+         .regularizer = options_.kernel_regularizer,
+         .storage_order = kernel_storage_order()});
     if (options_.use_bias) {
-      bias_ = add_weight({.name = "bias", .shape = {filters_}, .initializer = options_.bias_initializer, .regularizer = options_.bias_regularizer});
+      bias_ = add_weight({.name = "bias",
+                          .shape = {filters_},
+                          .initializer = options_.bias_initializer,
+                          .regularizer = options_.bias_regularizer});
     }
   }
   Tensor call(const Tensor& input, bool training) override {
     if (input.dim() != 4 || input.size(3) != kernel_.sizes()[2] * options_.groups) {
-      throw InvalidArgument(cat("Conv2D [", name(), "]: input of shape ", shape_text(input.sizes()), ", expected (batch, height, width, ",
-                                kernel_.sizes()[2] * options_.groups, "), the channels that it was built with"));
+      throw InvalidArgument(cat("Conv2D [", name(), "]: input of shape ", shape_text(input.sizes()),
+                                ", expected (batch, height, width, ",
+                                kernel_.sizes()[2] * options_.groups,
+                                "), the channels that it was built with"));
     }
     Tensor images = to_channels_first(input);
     std::array<int64_t, 2> padding{0, 0};
     if (same_) {
-      const Padding rows = same_padding(input.size(1), kernel_size_.height, options_.strides.height, options_.dilation_rate.height);
-      const Padding columns = same_padding(input.size(2), kernel_size_.width, options_.strides.width, options_.dilation_rate.width);
+      const Padding rows = same_padding(input.size(1), kernel_size_.height, options_.strides.height,
+                                        options_.dilation_rate.height);
+      const Padding columns = same_padding(input.size(2), kernel_size_.width,
+                                           options_.strides.width, options_.dilation_rate.width);
       if (rows.before == rows.after && columns.before == columns.after) {
         padding = {rows.before, columns.before};
       } else {
-        images = at::constant_pad_nd(images, {columns.before, columns.after, rows.before, rows.after});
+        images =
+            at::constant_pad_nd(images, {columns.before, columns.after, rows.before, rows.after});
       }
     }
-    const Tensor output = at::conv2d(images, kernel_.value().permute({3, 2, 0, 1}), options_.use_bias ? bias_.value() : Tensor(),
-                                     {options_.strides.height, options_.strides.width}, padding,
-                                     {options_.dilation_rate.height, options_.dilation_rate.width}, options_.groups);
+    const Tensor output = at::conv2d(
+        images, kernel_.value().permute({3, 2, 0, 1}), options_.use_bias ? bias_.value() : Tensor(),
+        {options_.strides.height, options_.strides.width}, padding,
+        {options_.dilation_rate.height, options_.dilation_rate.width}, options_.groups);
     return to_channels_last(activate(options_.activation, output));
   }
 
@@ -150,7 +181,8 @@ class Conv2DImpl : public LayerImpl {
 
 }  // namespace
 
-Dense::Dense(int64_t units, const DenseOptions& options) : Layer(std::make_shared<DenseImpl>(units, options)) {}
+Dense::Dense(int64_t units, const DenseOptions& options)
+    : Layer(std::make_shared<DenseImpl>(units, options)) {}
 Conv2D::Conv2D(int64_t filters, Size2 kernel_size, const Conv2DOptions& options)
     : Layer(std::make_shared<Conv2DImpl>(filters, kernel_size, options)) {}
 
@@ -158,7 +190,8 @@ Layer dense_from(const Json& json, const Shape& input_shape, const std::string& 
   DenseOptions options;
   options.activation = member<std::string>(json, "activation", "linear");
   options.use_bias = member<bool>(json, "use_bias", true);
-  options.kernel_initializer = initializer_from(json, "kernel_initializer", options.kernel_initializer);
+  options.kernel_initializer =
+      initializer_from(json, "kernel_initializer", options.kernel_initializer);
   options.bias_initializer = initializer_from(json, "bias_initializer", options.bias_initializer);
   options.kernel_regularizer = regularizer_from(json, "kernel_regularizer");
   options.bias_regularizer = regularizer_from(json, "bias_regularizer");
@@ -175,7 +208,8 @@ Layer conv2d_from(const Json& json, const Shape& input_shape, const std::string&
   options.groups = member<int64_t>(json, "groups", 1);
   options.activation = member<std::string>(json, "activation", "linear");
   options.use_bias = member<bool>(json, "use_bias", true);
-  options.kernel_initializer = initializer_from(json, "kernel_initializer", options.kernel_initializer);
+  options.kernel_initializer =
+      initializer_from(json, "kernel_initializer", options.kernel_initializer);
   options.bias_initializer = initializer_from(json, "bias_initializer", options.bias_initializer);
   options.kernel_regularizer = regularizer_from(json, "kernel_regularizer");
   options.bias_regularizer = regularizer_from(json, "bias_regularizer");

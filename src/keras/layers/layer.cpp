@@ -28,7 +28,9 @@ std::string snake_case(const std::string& name) {
   std::string snake;
   for (std::size_t i = 0; i < name.size(); ++i) {
     const bool upper = name[i] >= 'A' && name[i] <= 'Z';
-    const bool starts_word = upper && i > 0 && ((name[i - 1] >= 'a' && name[i - 1] <= 'z') || (i + 1 < name.size() && name[i + 1] >= 'a' && name[i + 1] <= 'z'));
+    const bool starts_word = upper && i > 0 &&
+                             ((name[i - 1] >= 'a' && name[i - 1] <= 'z') ||
+                              (i + 1 < name.size() && name[i + 1] >= 'a' && name[i + 1] <= 'z'));
     if (starts_word) snake += '_';
     snake += upper ? static_cast<char>(name[i] - 'A' + 'a') : name[i];
   }
@@ -54,10 +56,13 @@ void clear_session() {
 namespace layers {
 
 LayerImpl::LayerImpl(const std::string& class_name, const std::string& name, Shape input_shape)
-    : name_(name.empty() ? automatic_name(class_name) : name), input_shape_(std::move(input_shape)) {}
+    : name_(name.empty() ? automatic_name(class_name) : name),
+      input_shape_(std::move(input_shape)) {}
 
 Tensor LayerImpl::operator()(const Tensor& input, bool training) {
-  if (!input.defined()) throw InvalidArgument(cat(class_name(), " [", name_, "]: an undefined input, expected a batch"));
+  if (!input.defined())
+    throw InvalidArgument(
+        cat(class_name(), " [", name_, "]: an undefined input, expected a batch"));
   if (!built_) {
     Shape shape = input.sizes().vec();
     if (!shape.empty()) shape[0] = -1;
@@ -70,7 +75,8 @@ void LayerImpl::build_for(const Shape& input) {
   if (built_) return;
   distribute::ReplicaContext* replica = distribute::get_replica_context();
   if (replica != nullptr && !replica->strategy().is_default()) {
-    // No replica sees built_ change before all have come here: the last of them still had to find it false.
+    // No replica sees built_ change before all have come here: the last of them still had to find
+    // it false.
     replica->call_once_for_all("build", [&] { build_now(input); });
   } else {
     build_now(input);
@@ -86,7 +92,9 @@ void LayerImpl::build_now(const Shape& input) {
 
 const std::vector<Variable>& LayerImpl::weights() const {
   if (!built_ && has_weights()) {
-    throw FailedPrecondition(cat("weights [", name_, "]: the layer is not built, so it has no weights yet; give input_shape, call build, or call "
+    throw FailedPrecondition(cat("weights [", name_,
+                                 "]: the layer is not built, so it has no weights yet; give "
+                                 "input_shape, call build, or call "
                                  "it once"));
   }
   return weights_;
@@ -111,7 +119,8 @@ Variable LayerImpl::add_weight(const WeightOptions& options) {
   Tensor initial = options.initializer(options.shape);
   if (!options.storage_order.empty()) {
     std::vector<int64_t> back(options.storage_order.size());
-    for (std::size_t i = 0; i < back.size(); ++i) back[static_cast<std::size_t>(options.storage_order[i])] = static_cast<int64_t>(i);
+    for (std::size_t i = 0; i < back.size(); ++i)
+      back[static_cast<std::size_t>(options.storage_order[i])] = static_cast<int64_t>(i);
     initial = initial.permute(options.storage_order).contiguous().permute(back);
   }
   VariableOptions variable;

@@ -18,7 +18,8 @@ namespace {
 
 class InputImpl : public LayerImpl {
  public:
-  InputImpl(const Shape& shape, const std::string& name) : LayerImpl("InputLayer", name.empty() ? "" : name, shape) {}
+  InputImpl(const Shape& shape, const std::string& name)
+      : LayerImpl("InputLayer", name.empty() ? "" : name, shape) {}
   std::string class_name() const override { return "InputLayer"; }
   std::string config() const override { return base_config(*this).dump(); }
   Shape compute_output_shape(const Shape& input) const override { return input; }
@@ -30,17 +31,23 @@ class InputImpl : public LayerImpl {
 class PoolingImpl : public LayerImpl {
  public:
   PoolingImpl(const char* class_name, Size2 pool_size, const Pooling2DOptions& options)
-      : LayerImpl(class_name, options.name, options.input_shape), class_name_(class_name), pool_(pool_size),
-        strides_(options.strides.value_or(pool_size)), padding_(options.padding), same_(padding_ == "same") {
+      : LayerImpl(class_name, options.name, options.input_shape),
+        class_name_(class_name),
+        pool_(pool_size),
+        strides_(options.strides.value_or(pool_size)),
+        padding_(options.padding),
+        same_(padding_ == "same") {
     is_same(*this, padding_);
     if (pool_.height < 1 || pool_.width < 1 || strides_.height < 1 || strides_.width < 1) {
-      throw InvalidArgument(cat(class_name_, " [", name(), "]: a pool size or stride below 1, expected at least 1"));
+      throw InvalidArgument(
+          cat(class_name_, " [", name(), "]: a pool size or stride below 1, expected at least 1"));
     }
   }
   std::string class_name() const override { return class_name_; }
   std::string config() const override {
     Json json = base_config(*this);
-    json.update({{"pool_size", to_json(pool_)}, {"strides", to_json(strides_)}, {"padding", padding_}});
+    json.update(
+        {{"pool_size", to_json(pool_)}, {"strides", to_json(strides_)}, {"padding", padding_}});
     return json.dump();
   }
   Shape compute_output_shape(const Shape& input) const override {
@@ -67,14 +74,18 @@ class PoolingImpl : public LayerImpl {
     const std::array<int64_t, 2> window{pool_.height, pool_.width};
     const std::array<int64_t, 2> stride{strides_.height, strides_.width};
     if (max) {
-      if (padded) images = at::constant_pad_nd(images, pads, -std::numeric_limits<double>::infinity());
+      if (padded)
+        images = at::constant_pad_nd(images, pads, -std::numeric_limits<double>::infinity());
       return to_channels_last(at::max_pool2d(images, window, stride));
     }
     if (!padded) return to_channels_last(at::avg_pool2d(images, window, stride));
     // The entries outside the image do not count: sums are divided by how many lie inside.
-    const Tensor inside = at::constant_pad_nd(at::ones({1, 1, input.size(1), input.size(2)}, input.options()), pads);
-    const Tensor sums = at::avg_pool2d(at::constant_pad_nd(images, pads), window, stride, 0, false, true, /*divisor_override=*/1);
-    return to_channels_last(sums / at::avg_pool2d(inside, window, stride, 0, false, true, /*divisor_override=*/1));
+    const Tensor inside =
+        at::constant_pad_nd(at::ones({1, 1, input.size(1), input.size(2)}, input.options()), pads);
+    const Tensor sums = at::avg_pool2d(at::constant_pad_nd(images, pads), window, stride, 0, false,
+                                       true, /*divisor_override=*/1);
+    return to_channels_last(
+        sums / at::avg_pool2d(inside, window, stride, 0, false, true, /*divisor_override=*/1));
   }
 
  private:
@@ -87,7 +98,8 @@ class PoolingImpl : public LayerImpl {
 
 class GlobalAverageImpl : public LayerImpl {
  public:
-  explicit GlobalAverageImpl(const LayerOptions& options) : LayerImpl("GlobalAveragePooling2D", options.name, options.input_shape) {}
+  explicit GlobalAverageImpl(const LayerOptions& options)
+      : LayerImpl("GlobalAveragePooling2D", options.name, options.input_shape) {}
   std::string class_name() const override { return "GlobalAveragePooling2D"; }
   std::string config() const override { return base_config(*this).dump(); }
   Shape compute_output_shape(const Shape& input) const override {
@@ -111,21 +123,26 @@ int64_t sample_numel(const Shape& input) {
 
 class FlattenImpl : public LayerImpl {
  public:
-  explicit FlattenImpl(const LayerOptions& options) : LayerImpl("Flatten", options.name, options.input_shape) {}
+  explicit FlattenImpl(const LayerOptions& options)
+      : LayerImpl("Flatten", options.name, options.input_shape) {}
   std::string class_name() const override { return "Flatten"; }
   std::string config() const override { return base_config(*this).dump(); }
   Shape compute_output_shape(const Shape& input) const override {
-    if (input.empty()) throw InvalidArgument(cat("Flatten [", name(), "]: a scalar input, expected a batch"));
+    if (input.empty())
+      throw InvalidArgument(cat("Flatten [", name(), "]: a scalar input, expected a batch"));
     return {input[0], sample_numel(input)};
   }
 
  protected:
-  Tensor call(const Tensor& input, bool training) override { return input.reshape({input.size(0), sample_numel(input.sizes().vec())}); }
+  Tensor call(const Tensor& input, bool training) override {
+    return input.reshape({input.size(0), sample_numel(input.sizes().vec())});
+  }
 };
 
 class ReshapeImpl : public LayerImpl {
  public:
-  ReshapeImpl(const Shape& target, const LayerOptions& options) : LayerImpl("Reshape", options.name, options.input_shape), target_(target) {}
+  ReshapeImpl(const Shape& target, const LayerOptions& options)
+      : LayerImpl("Reshape", options.name, options.input_shape), target_(target) {}
   std::string class_name() const override { return "Reshape"; }
   std::string config() const override {
     Json json = base_config(*this);
@@ -139,13 +156,17 @@ class ReshapeImpl : public LayerImpl {
     int unknown = 0;
     for (int64_t size : target_) {
       output.push_back(size);
-      if (size < 0) ++unknown;
-      else known *= size;
+      if (size < 0)
+        ++unknown;
+      else
+        known *= size;
     }
-    const bool fits = numel < 0 || (unknown == 0 ? known == numel : known > 0 && numel % known == 0);
+    const bool fits =
+        numel < 0 || (unknown == 0 ? known == numel : known > 0 && numel % known == 0);
     if (input.empty() || unknown > 1 || !fits) {
-      throw InvalidArgument(cat("Reshape [", name(), "]: input of shape ", shape_text(input), " to ", shape_text(target_),
-                                ", expected the same number of entries a sample and at most one -1"));
+      throw InvalidArgument(cat(
+          "Reshape [", name(), "]: input of shape ", shape_text(input), " to ", shape_text(target_),
+          ", expected the same number of entries a sample and at most one -1"));
     }
     for (int64_t& size : output) {
       if (&size != &output[0] && size < 0 && numel >= 0) size = numel / known;
@@ -154,7 +175,9 @@ class ReshapeImpl : public LayerImpl {
   }
 
  protected:
-  Tensor call(const Tensor& input, bool training) override { return input.reshape(compute_output_shape(input.sizes().vec())); }
+  Tensor call(const Tensor& input, bool training) override {
+    return input.reshape(compute_output_shape(input.sizes().vec()));
+  }
 
  private:
   Shape target_;
@@ -164,7 +187,9 @@ class DropoutImpl : public LayerImpl {
  public:
   DropoutImpl(double rate, const DropoutOptions& options)
       : LayerImpl("Dropout", options.name, options.input_shape), rate_(rate), seed_(options.seed) {
-    if (!(rate >= 0 && rate < 1)) throw InvalidArgument(cat("Dropout [", name(), "]: rate ", rate, ", expected from 0 to below 1"));
+    if (!(rate >= 0 && rate < 1))
+      throw InvalidArgument(
+          cat("Dropout [", name(), "]: rate ", rate, ", expected from 0 to below 1"));
   }
   std::string class_name() const override { return "Dropout"; }
   std::string config() const override {
@@ -180,19 +205,22 @@ class DropoutImpl : public LayerImpl {
   void build(const Shape& input) override {
     distribute::Strategy& strategy = distribute::get_strategy();
     for (int i = 0; seed_ && i < strategy.num_local_replicas(); ++i) {
-      own_.push_back(at::detail::createCPUGenerator(
-          mix_seeds(static_cast<uint64_t>(*seed_), static_cast<uint64_t>(strategy.first_replica_id() + i))));
+      own_.push_back(at::detail::createCPUGenerator(mix_seeds(
+          static_cast<uint64_t>(*seed_), static_cast<uint64_t>(strategy.first_replica_id() + i))));
     }
   }
   Tensor call(const Tensor& input, bool training) override {
     if (!training || rate_ == 0) return input;
     distribute::ReplicaContext* replica = distribute::get_replica_context();
-    const auto local = static_cast<std::size_t>(replica != nullptr ? replica->local_replica_id() : 0);
+    const auto local =
+        static_cast<std::size_t>(replica != nullptr ? replica->local_replica_id() : 0);
     if (seed_ && local >= own_.size()) {
-      throw FailedPrecondition(cat("Dropout [", name(), "]: replica ", local, " of a layer that was built for ", own_.size(),
+      throw FailedPrecondition(cat("Dropout [", name(), "]: replica ", local,
+                                   " of a layer that was built for ", own_.size(),
                                    " of them, expected the strategy under which it was built"));
     }
-    at::Generator& generator = seed_ ? own_[local] : distribute::get_strategy().generator(static_cast<int>(local));
+    at::Generator& generator =
+        seed_ ? own_[local] : distribute::get_strategy().generator(static_cast<int>(local));
     return input * at::empty_like(input).bernoulli_(1 - rate_, generator).div_(1 - rate_);
   }
 
@@ -224,7 +252,9 @@ class ActivationImpl : public LayerImpl {
 class RescalingImpl : public LayerImpl {
  public:
   RescalingImpl(double scale, const RescalingOptions& options)
-      : LayerImpl("Rescaling", options.name, options.input_shape), scale_(scale), offset_(options.offset) {}
+      : LayerImpl("Rescaling", options.name, options.input_shape),
+        scale_(scale),
+        offset_(options.offset) {}
   std::string class_name() const override { return "Rescaling"; }
   std::string config() const override {
     Json json = base_config(*this);
@@ -244,24 +274,31 @@ class RescalingImpl : public LayerImpl {
   double offset_;
 };
 
-Pooling2DOptions pooling_options(const Json& json, const Shape& input_shape, const std::string& name) {
-  return {size_from(json, "strides", size_from(json, "pool_size", 2)), member<std::string>(json, "padding", "valid"), name, input_shape};
+Pooling2DOptions pooling_options(const Json& json, const Shape& input_shape,
+                                 const std::string& name) {
+  return {size_from(json, "strides", size_from(json, "pool_size", 2)),
+          member<std::string>(json, "padding", "valid"), name, input_shape};
 }
 
 }  // namespace
 
-Input::Input(const Shape& shape, const std::string& name) : Layer(std::make_shared<InputImpl>(shape, name)) {}
+Input::Input(const Shape& shape, const std::string& name)
+    : Layer(std::make_shared<InputImpl>(shape, name)) {}
 MaxPooling2D::MaxPooling2D(Size2 pool_size, const Pooling2DOptions& options)
     : Layer(std::make_shared<PoolingImpl>("MaxPooling2D", pool_size, options)) {}
 AveragePooling2D::AveragePooling2D(Size2 pool_size, const Pooling2DOptions& options)
     : Layer(std::make_shared<PoolingImpl>("AveragePooling2D", pool_size, options)) {}
-GlobalAveragePooling2D::GlobalAveragePooling2D(const LayerOptions& options) : Layer(std::make_shared<GlobalAverageImpl>(options)) {}
+GlobalAveragePooling2D::GlobalAveragePooling2D(const LayerOptions& options)
+    : Layer(std::make_shared<GlobalAverageImpl>(options)) {}
 Flatten::Flatten(const LayerOptions& options) : Layer(std::make_shared<FlattenImpl>(options)) {}
-Reshape::Reshape(const Shape& target, const LayerOptions& options) : Layer(std::make_shared<ReshapeImpl>(target, options)) {}
-Dropout::Dropout(double rate, const DropoutOptions& options) : Layer(std::make_shared<DropoutImpl>(rate, options)) {}
+Reshape::Reshape(const Shape& target, const LayerOptions& options)
+    : Layer(std::make_shared<ReshapeImpl>(target, options)) {}
+Dropout::Dropout(double rate, const DropoutOptions& options)
+    : Layer(std::make_shared<DropoutImpl>(rate, options)) {}
 ActivationLayer::ActivationLayer(const keras::Activation& activation, const LayerOptions& options)
     : Layer(std::make_shared<ActivationImpl>(activation, options)) {}
-Rescaling::Rescaling(double scale, const RescalingOptions& options) : Layer(std::make_shared<RescalingImpl>(scale, options)) {}
+Rescaling::Rescaling(double scale, const RescalingOptions& options)
+    : Layer(std::make_shared<RescalingImpl>(scale, options)) {}
 
 Layer layer_from_config(const std::string& class_name, const std::string& config) {
   const Json json = parse_object(cat("layer ", class_name), config);
@@ -273,20 +310,28 @@ Layer layer_from_config(const std::string& class_name, const std::string& config
   if (class_name == "Dense") layer = dense_from(json, shape, name);
   if (class_name == "Conv2D") layer = conv2d_from(json, shape, name);
   if (class_name == "BatchNormalization") layer = batch_normalization_from(json, shape, name);
-  if (class_name == "MaxPooling2D") layer = MaxPooling2D(size_from(json, "pool_size", 2), pooling_options(json, shape, name));
-  if (class_name == "AveragePooling2D") layer = AveragePooling2D(size_from(json, "pool_size", 2), pooling_options(json, shape, name));
+  if (class_name == "MaxPooling2D")
+    layer = MaxPooling2D(size_from(json, "pool_size", 2), pooling_options(json, shape, name));
+  if (class_name == "AveragePooling2D")
+    layer = AveragePooling2D(size_from(json, "pool_size", 2), pooling_options(json, shape, name));
   if (class_name == "GlobalAveragePooling2D") layer = GlobalAveragePooling2D(options);
   if (class_name == "Flatten") layer = Flatten(options);
   if (class_name == "Reshape") layer = Reshape(member<Shape>(json, "target_shape", {}), options);
   if (class_name == "Dropout") {
-    const auto seed = json.contains("seed") ? std::optional(member<int64_t>(json, "seed", 0)) : std::nullopt;
+    const auto seed =
+        json.contains("seed") ? std::optional(member<int64_t>(json, "seed", 0)) : std::nullopt;
     layer = Dropout(member<double>(json, "rate", 0), {seed, name, shape});
   }
-  if (class_name == "Activation") layer = ActivationLayer(member<std::string>(json, "activation", "linear"), options);
-  if (class_name == "Rescaling") layer = Rescaling(member<double>(json, "scale", 1), {member<double>(json, "offset", 0), name, shape});
+  if (class_name == "Activation")
+    layer = ActivationLayer(member<std::string>(json, "activation", "linear"), options);
+  if (class_name == "Rescaling")
+    layer = Rescaling(member<double>(json, "scale", 1),
+                      {member<double>(json, "offset", 0), name, shape});
   if (layer.impl() == nullptr) {
-    throw Unimplemented(cat("layer: class \"", class_name, "\", expected one of this library's layers; a model with other layers is loaded by "
-                            "making it and calling load_weights"));
+    throw Unimplemented(
+        cat("layer: class \"", class_name,
+            "\", expected one of this library's layers; a model with other layers is loaded by "
+            "making it and calling load_weights"));
   }
   layer->set_trainable(member<bool>(json, "trainable", true));
   return layer;

@@ -13,15 +13,19 @@ namespace {
 
 void check_built(const Model& model, const char* operation) {
   if (model.built()) return;
-  throw FailedPrecondition(cat(operation, " [", model.name(), "]: the model is not built, so it has no weights yet; give the first layer an "
-                               "input_shape, call build(), or call the model once"));
+  throw FailedPrecondition(
+      cat(operation, " [", model.name(),
+          "]: the model is not built, so it has no weights yet; give the first layer an "
+          "input_shape, call build(), or call the model once"));
 }
 
 }  // namespace
 
 Tensor Model::operator()(const Tensor& x, bool training) {
   if (!x.defined() || x.dim() == 0) {
-    throw InvalidArgument(cat("model [", name_, "]: an input ", x.defined() ? "that is a scalar" : "that is undefined", ", expected a batch"));
+    throw InvalidArgument(cat("model [", name_, "]: an input ",
+                              x.defined() ? "that is a scalar" : "that is undefined",
+                              ", expected a batch"));
   }
   if (!built()) {
     layers::Shape shape = x.sizes().vec();
@@ -74,12 +78,19 @@ std::vector<Tensor> Model::get_weights() const {
 void Model::set_weights(const std::vector<Tensor>& values) {
   const std::vector<Variable> own = weights();
   if (values.size() != own.size()) {
-    throw InvalidArgument(cat("set_weights [", name_, "]: ", values.size(), " tensors for ", own.size(), " weights, expected one each"));
+    throw InvalidArgument(cat("set_weights [", name_, "]: ", values.size(), " tensors for ",
+                              own.size(), " weights, expected one each"));
   }
   for (std::size_t i = 0; i < own.size(); ++i) {
+    if (!values[i].defined()) {
+      throw InvalidArgument(cat("set_weights [", name_, "]: an undefined tensor for ",
+                                own[i].name(), ", expected ", shape_text(own[i].sizes()),
+                                "; nothing was changed"));
+    }
     if (values[i].sizes() != own[i].sizes()) {
-      throw InvalidArgument(cat("set_weights [", name_, "]: shape ", shape_text(values[i].sizes()), " for ", own[i].name(), ", expected ",
-                                shape_text(own[i].sizes()), "; nothing was changed"));
+      throw InvalidArgument(cat("set_weights [", name_, "]: shape ", shape_text(values[i].sizes()),
+                                " for ", own[i].name(), ", expected ", shape_text(own[i].sizes()),
+                                "; nothing was changed"));
     }
   }
   for (std::size_t i = 0; i < own.size(); ++i) {
@@ -104,13 +115,15 @@ std::vector<Tensor> Model::losses() const {
 
 void Model::summary() const { summary(std::cout); }
 
-// ---- the table -----------------------------------------------------------------------------------------------------------------
+// ---- the table
+// -----------------------------------------------------------------------------------------------------------------
 
 namespace {
 
 std::string with_commas(int64_t number) {
   std::string digits = std::to_string(number);
-  for (int64_t at = static_cast<int64_t>(digits.size()) - 3; at > 0; at -= 3) digits.insert(static_cast<std::size_t>(at), 1, ',');
+  for (int64_t at = static_cast<int64_t>(digits.size()) - 3; at > 0; at -= 3)
+    digits.insert(static_cast<std::size_t>(at), 1, ',');
   return digits;
 }
 
@@ -143,7 +156,8 @@ std::string rule(const char* left, const char* middle, const char* right, const 
 std::vector<std::string> wrapped(const std::string& text, std::size_t width) {
   std::vector<std::string> lines{""};
   for (std::string word : split(text, ' ')) {
-    if (!lines.back().empty() && lines.back().size() + 1 + word.size() > width) lines.emplace_back();
+    if (!lines.back().empty() && lines.back().size() + 1 + word.size() > width)
+      lines.emplace_back();
     for (; word.size() > width; word.erase(0, width)) {
       lines.back() = word.substr(0, width);
       lines.emplace_back();
@@ -169,10 +183,12 @@ void Model::summary(std::ostream& out) const {
   check_built(*this, "summary");
   std::string text = cat("Model: \"", name_, "\"\n");
   text += rule("┏", "┳", "┓", "━");
-  text += cat("┃ ", padded("Layer (type)", 31), " ┃ ", padded("Output Shape", 22), " ┃ ", padded("Param #", 13, true), " ┃\n");
+  text += cat("┃ ", padded("Layer (type)", 31), " ┃ ", padded("Output Shape", 22), " ┃ ",
+              padded("Param #", 13, true), " ┃\n");
   text += rule("┡", "╇", "┩", "━");
   layers::Shape shape;
-  if (const auto* sequential = dynamic_cast<const Sequential*>(this)) shape = sequential->input_shape();
+  if (const auto* sequential = dynamic_cast<const Sequential*>(this))
+    shape = sequential->input_shape();
   bool first = true;
   for (const layers::Layer& layer : layers()) {
     if (!shape.empty()) shape = layer->compute_output_shape(shape);
@@ -184,7 +200,8 @@ void Model::summary(std::ostream& out) const {
     const auto names = wrapped(cat(layer->name(), " (", layer->class_name(), ")"), 31);
     const auto shapes = wrapped(shape.empty() ? "?" : shape_text(shape), 22);
     for (std::size_t i = 0; i < std::max(names.size(), shapes.size()); ++i) {
-      text += cat("│ ", padded(i < names.size() ? names[i] : "", 31), " │ ", padded(i < shapes.size() ? shapes[i] : "", 22), " │ ",
+      text += cat("│ ", padded(i < names.size() ? names[i] : "", 31), " │ ",
+                  padded(i < shapes.size() ? shapes[i] : "", 22), " │ ",
                   padded(i == 0 ? with_commas(params) : "", 13, true), " │\n");
     }
   }
@@ -199,13 +216,16 @@ void Model::summary(std::ostream& out) const {
     optimizer.number += 2;  // iteration and learning rate, as Keras counts them
     optimizer.bytes += 12;
   }
-  const Counts total{trainable.number + others.number + optimizer.number, trainable.bytes + others.bytes + optimizer.bytes};
-  text += cat(" Total params: ", total.text(), "\n Trainable params: ", trainable.text(), "\n Non-trainable params: ", others.text(), "\n");
+  const Counts total{trainable.number + others.number + optimizer.number,
+                     trainable.bytes + others.bytes + optimizer.bytes};
+  text += cat(" Total params: ", total.text(), "\n Trainable params: ", trainable.text(),
+              "\n Non-trainable params: ", others.text(), "\n");
   if (optimizer.number > 0) text += cat(" Optimizer params: ", optimizer.text(), "\n");
-  out << text << "\n" << std::flush;
+  out << text << std::flush;
 }
 
-// ---- Sequential ----------------------------------------------------------------------------------------------------------------
+// ---- Sequential
+// ----------------------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -214,8 +234,10 @@ void in_strategy_of(const Model& model, FunctionRef<void()> make_weights) {
   distribute::Strategy& current = distribute::get_strategy();
   if (&current == &model.strategy()) return make_weights();
   if (!current.is_default()) {
-    throw FailedPrecondition(cat("build [", model.name(), "]: called under ", current.name(), ", expected under ", model.strategy().name(),
-                                 ", to which the model belongs; make the model inside the scope in which it is used"));
+    throw FailedPrecondition(
+        cat("build [", model.name(), "]: called under ", current.name(), ", expected under ",
+            model.strategy().name(),
+            ", to which the model belongs; make the model inside the scope in which it is used"));
   }
   auto scope = model.strategy().scope();
   make_weights();
@@ -228,7 +250,8 @@ layers::Shape output_shape(const std::vector<layers::Layer>& layers, layers::Sha
 
 }  // namespace
 
-Sequential::Sequential(std::vector<layers::Layer> layers, const SequentialOptions& options) : Model(options.name) {
+Sequential::Sequential(std::vector<layers::Layer> layers, const SequentialOptions& options)
+    : Model(options.name) {
   for (const layers::Layer& layer : layers) append(layer);
   build_if_known();
 }
@@ -236,10 +259,14 @@ Sequential::Sequential(std::vector<layers::Layer> layers, const SequentialOption
 Sequential::~Sequential() = default;
 
 void Sequential::append(const layers::Layer& layer) {
-  if (layer.impl() == nullptr) throw InvalidArgument(cat("Sequential [", name(), "]: an empty layer handle, expected a layer"));
+  if (layer.impl() == nullptr)
+    throw InvalidArgument(
+        cat("Sequential [", name(), "]: an empty layer handle, expected a layer"));
   for (const layers::Layer& earlier : layers_) {
     if (earlier->name() == layer->name()) {
-      throw InvalidArgument(cat("Sequential [", name(), "]: a second layer of the name \"", layer->name(), "\", expected each name once; give it "
+      throw InvalidArgument(cat("Sequential [", name(), "]: a second layer of the name \"",
+                                layer->name(),
+                                "\", expected each name once; give it "
                                 "another .name"));
     }
   }
@@ -270,7 +297,9 @@ void Sequential::add(const layers::Layer& layer) {
 
 void Sequential::build(const layers::Shape& input_shape) {
   if (built_) return;
-  if (layers_.empty()) throw FailedPrecondition(cat("build [", name(), "]: a model without layers, expected at least one; call add()"));
+  if (layers_.empty())
+    throw FailedPrecondition(
+        cat("build [", name(), "]: a model without layers, expected at least one; call add()"));
   output_shape(layers_, input_shape);  // says what does not fit before any weight is made
   in_strategy_of(*this, [&] {
     layers::Shape shape = input_shape;

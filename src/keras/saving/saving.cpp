@@ -1,4 +1,5 @@
-// Model::save and load_model: the architecture, the compiled parts and the optimizer as JSON, the numbers as tensors of the file.
+// Model::save and load_model: the architecture, the compiled parts and the optimizer as JSON, the
+// numbers as tensors of the file.
 
 #include "keras/json.h"
 #include "keras/training/training_state.h"
@@ -33,7 +34,9 @@ std::vector<MetricSpec> metrics_from(const Json& list) {
     if (item.is_string()) {
       specs.emplace_back(item.get<std::string>());
     } else {
-      specs.emplace_back(metrics::Metric::from_config(member<std::string>(item, "class_name", ""), member<Json>(item, "config", Json::object()).dump()));
+      specs.emplace_back(
+          metrics::Metric::from_config(member<std::string>(item, "class_name", ""),
+                                       member<Json>(item, "config", Json::object()).dump()));
     }
   }
   return specs;
@@ -41,15 +44,18 @@ std::vector<MetricSpec> metrics_from(const Json& list) {
 
 /// Weights are saved once, in the user's layout; ON_READ ones as their aggregate.
 void put_weights(const Model& model, io::TensorFile& file) {
-  for (const Variable& weight : model.weights()) file.tensors.emplace_back(cat("weights/", weight.name()), weight.read_value());
+  for (const Variable& weight : model.weights())
+    file.tensors.emplace_back(cat("weights/", weight.name()), weight.read_value());
 }
 
-const Tensor& find_tensor(const io::TensorFile& file, const std::string& path, std::size_t index, const std::string& prefix) {
+const Tensor& find_tensor(const io::TensorFile& file, const std::string& path, std::size_t index,
+                          const std::string& prefix) {
   std::size_t at = 0;
   for (const auto& [name, tensor] : file.tensors) {
     if (name.rfind(prefix, 0) == 0 && at++ == index) return tensor;
   }
-  throw DataLoss(cat("load [", path, "]: ", at, " tensors under ", prefix, ", expected more; the file is damaged"));
+  throw DataLoss(cat("load [", path, "]: ", at, " tensors under ", prefix,
+                     ", expected more; the file is damaged"));
 }
 
 std::size_t count_tensors(const io::TensorFile& file, const std::string& prefix) {
@@ -61,7 +67,8 @@ std::size_t count_tensors(const io::TensorFile& file, const std::string& prefix)
 void take_weights(Model& model, const io::TensorFile& file, const std::string& path) {
   const std::size_t count = count_tensors(file, "weights/");
   if (count != model.weights().size()) {
-    throw InvalidArgument(cat("load_weights [", path, "]: ", count, " weights for a model with ", model.weights().size(),
+    throw InvalidArgument(cat("load_weights [", path, "]: ", count, " weights for a model with ",
+                              model.weights().size(),
                               ", expected the same architecture; nothing was changed"));
   }
   std::vector<Tensor> values;
@@ -85,16 +92,20 @@ struct ModelFile {
   static void put_slots(const Model& model, io::TensorFile& file) {
     const optimizers::Optimizer& optimizer = model.training_->optimizer;
     for (const std::string& slot : optimizer.slot_names()) {
-      for (const Variable& variable : optimizer.slots(slot)) file.tensors.emplace_back(cat("slots/", slot, "/", variable.name()), variable.read_value());
+      for (const Variable& variable : optimizer.slots(slot))
+        file.tensors.emplace_back(cat("slots/", slot, "/", variable.name()), variable.read_value());
     }
   }
-  static void restore_compiled(Model& model, const Json& json, const io::TensorFile& file, const std::string& path) {
+  static void restore_compiled(Model& model, const Json& json, const io::TensorFile& file,
+                               const std::string& path) {
     CompileOptions options;
     const Json optimizer = member<Json>(json, "optimizer", Json::object());
     const Json loss = member<Json>(json, "loss", Json::object());
-    options.optimizer = optimizers::Optimizer::from_config(member<std::string>(optimizer, "class_name", ""),
-                                                           member<Json>(optimizer, "config", Json::object()).dump());
-    options.loss = losses::Loss::from_config(member<std::string>(loss, "class_name", ""), member<Json>(loss, "config", Json::object()).dump());
+    options.optimizer = optimizers::Optimizer::from_config(
+        member<std::string>(optimizer, "class_name", ""),
+        member<Json>(optimizer, "config", Json::object()).dump());
+    options.loss = losses::Loss::from_config(member<std::string>(loss, "class_name", ""),
+                                             member<Json>(loss, "config", Json::object()).dump());
     options.metrics = metrics_from(member<Json>(json, "metrics", Json::array()));
     options.weighted_metrics = metrics_from(member<Json>(json, "weighted_metrics", Json::array()));
     options.steps_per_execution = member<int64_t>(json, "steps_per_execution", 1);
@@ -119,42 +130,57 @@ void Model::save_weights(const std::string& path) const {
   io::write_tensor_file(path, file);
 }
 
-void Model::load_weights(const std::string& path) { take_weights(*this, io::read_tensor_file(path), path); }
+void Model::load_weights(const std::string& path) {
+  take_weights(*this, io::read_tensor_file(path), path);
+}
 
 void Model::save(const std::string& path) const {
   const auto* sequential = dynamic_cast<const Sequential*>(this);
   if (sequential == nullptr) {
-    throw Unimplemented(cat("save [", name_, "]: a model of a class of your own has no description, expected a Sequential; use save_weights"));
+    throw Unimplemented(cat("save [", name_,
+                            "]: a model of a class of your own has no description, expected a "
+                            "Sequential; use save_weights"));
   }
   io::TensorFile file;
   put_weights(*this, file);
   Json layers = Json::array();
-  for (const layers::Layer& layer : this->layers()) layers.push_back({{"class_name", layer->class_name()}, {"config", Json::parse(layer->config())}});
-  Json json{{"format", kFormatVersion}, {"kind", "sequential"}, {"name", name_}, {"layers", layers}};
+  for (const layers::Layer& layer : this->layers())
+    layers.push_back(
+        {{"class_name", layer->class_name()}, {"config", Json::parse(layer->config())}});
+  Json json{
+      {"format", kFormatVersion}, {"kind", "sequential"}, {"name", name_}, {"layers", layers}};
   json["input_shape"] = sequential->input_shape();
   if (compiled()) {
     json["compiled"] = ModelFile::compiled_part(*this);
     ModelFile::put_slots(*this, file);
   }
-  file.metadata = json.dump(-1, ' ', false, Json::error_handler_t::replace);  // a name need not be UTF-8
+  file.metadata =
+      json.dump(-1, ' ', false, Json::error_handler_t::replace);  // a name need not be UTF-8
   io::write_tensor_file(path, file);
 }
 
 std::unique_ptr<Model> load_model(const std::string& path, const LoadModelOptions& options) {
   const io::TensorFile file = io::read_tensor_file(path);
   const Json json = parse_object(cat("load_model [", path, "]"), file.metadata);
-  if (member<std::string>(json, "kind", "") != "sequential" || member<int>(json, "format", 0) != kFormatVersion) {
-    throw InvalidArgument(cat("load_model [", path, "]: a file of kind \"", member<std::string>(json, "kind", ""), "\" and format ",
-                              member<int>(json, "format", 0), ", expected a model of format ", kFormatVersion, "; weights are read by load_weights"));
+  if (member<std::string>(json, "kind", "") != "sequential" ||
+      member<int>(json, "format", 0) != kFormatVersion) {
+    throw InvalidArgument(cat("load_model [", path, "]: a file of kind \"",
+                              member<std::string>(json, "kind", ""), "\" and format ",
+                              member<int>(json, "format", 0), ", expected a model of format ",
+                              kFormatVersion, "; weights are read by load_weights"));
   }
   std::vector<layers::Layer> layers;
   for (const Json& layer : member<Json>(json, "layers", Json::array())) {
-    layers.push_back(layers::layer_from_config(member<std::string>(layer, "class_name", ""), member<Json>(layer, "config", Json::object()).dump()));
+    layers.push_back(
+        layers::layer_from_config(member<std::string>(layer, "class_name", ""),
+                                  member<Json>(layer, "config", Json::object()).dump()));
   }
-  auto model = std::make_unique<Sequential>(std::move(layers), SequentialOptions{.name = member<std::string>(json, "name", "")});
+  auto model = std::make_unique<Sequential>(
+      std::move(layers), SequentialOptions{.name = member<std::string>(json, "name", "")});
   model->build(member<layers::Shape>(json, "input_shape", {}));
   take_weights(*model, file, path);
-  if (options.compile && json.contains("compiled")) ModelFile::restore_compiled(*model, json["compiled"], file, path);
+  if (options.compile && json.contains("compiled"))
+    ModelFile::restore_compiled(*model, json["compiled"], file, path);
   return model;
 }
 

@@ -7,10 +7,13 @@
 namespace tutti::keras {
 namespace {
 
-std::vector<metrics::Metric> resolved(const std::vector<MetricSpec>& specs, const Batch& batch, const Tensor& y_pred) {
+std::vector<metrics::Metric> resolved(const std::vector<MetricSpec>& specs, const Batch& batch,
+                                      const Tensor& y_pred) {
   std::vector<metrics::Metric> made;
   for (const MetricSpec& spec : specs) {
-    made.push_back(spec.metric().defined() ? spec.metric() : metrics::from_string(spec.name(), batch.y.sizes(), y_pred.sizes()));
+    made.push_back(spec.metric().defined()
+                       ? spec.metric()
+                       : metrics::from_string(spec.name(), batch.y.sizes(), y_pred.sizes()));
   }
   return made;
 }
@@ -53,8 +56,12 @@ Tensor Model::predict_step(const Batch& batch) { return (*this)(batch.x, /*train
 
 Tensor Model::compute_loss(const Batch& batch, const Tensor& y_pred) {
   Training& training = *training_;
-  if (!training.compiled) throw FailedPrecondition(cat("compute_loss [", name_, "]: the model is not compiled; call compile() with a loss first"));
-  if (!batch.y.defined()) throw InvalidArgument(cat("fit [", name_, "]: data without labels, expected (x, y); the loss needs y"));
+  if (!training.compiled)
+    throw FailedPrecondition(cat("compute_loss [", name_,
+                                 "]: the model is not compiled; call compile() with a loss first"));
+  if (!batch.y.defined())
+    throw InvalidArgument(
+        cat("fit [", name_, "]: data without labels, expected (x, y); the loss needs y"));
   distribute::ReplicaContext* replica = distribute::get_replica_context();
   const int replicas = strategy_->num_replicas_in_sync();
   if (!training.loss_metric) {
@@ -67,20 +74,25 @@ Tensor Model::compute_loss(const Batch& batch, const Tensor& y_pred) {
   if (all_rows < 0) {
     all_rows = rows;
     if (replica != nullptr && replicas > 1) {
-      all_rows = replica->all_reduce(distribute::ReduceOp::kSum, at::full({}, rows, at::kLong)).item<int64_t>();
+      all_rows = replica->all_reduce(distribute::ReduceOp::kSum, at::full({}, rows, at::kLong))
+                     .item<int64_t>();
     }
   }
   Tensor loss = losses::apply_weights(values, batch.sample_weight).sum();
-  const double per_row = rows > 0 ? static_cast<double>(values.numel()) / static_cast<double>(rows) : 1;
-  if (training.loss.reduction() == losses::Reduction::kMeanWithSampleWeight && batch.sample_weight.defined()) {
+  const double per_row =
+      rows > 0 ? static_cast<double>(values.numel()) / static_cast<double>(rows) : 1;
+  if (training.loss.reduction() == losses::Reduction::kMeanWithSampleWeight &&
+      batch.sample_weight.defined()) {
     Tensor total = losses::apply_weights(at::ones_like(values), batch.sample_weight).sum();
-    if (replica != nullptr && replicas > 1) total = replica->all_reduce(distribute::ReduceOp::kSum, total);
+    if (replica != nullptr && replicas > 1)
+      total = replica->all_reduce(distribute::ReduceOp::kSum, total);
     loss = loss / total.clamp_min(1e-12);
   } else if (training.loss.reduction() != losses::Reduction::kSum && all_rows > 0) {
     loss = loss / (per_row * static_cast<double>(all_rows));
   }
   for (const Tensor& penalty : losses()) loss = loss + penalty / static_cast<double>(replicas);
-  // The log is the mean over samples of the steps' losses: each replica adds its part of loss * rows, and its own rows.
+  // The log is the mean over samples of the steps' losses: each replica adds its part of loss *
+  // rows, and its own rows.
   const auto state = training.loss_metric->variables();
   {
     at::NoGradGuard no_grad;
@@ -101,15 +113,18 @@ void Model::update_metrics(const Batch& batch, const Tensor& y_pred) {
   }
   at::NoGradGuard no_grad;
   for (const metrics::Metric& metric : training.metrics) metric.update_state(batch.y, y_pred);
-  for (const metrics::Metric& metric : training.weighted_metrics) metric.update_state(batch.y, y_pred, batch.sample_weight);
+  for (const metrics::Metric& metric : training.weighted_metrics)
+    metric.update_state(batch.y, y_pred, batch.sample_weight);
 }
 
 Logs Model::metrics_result() {
   Logs logs;
-  for (const metrics::Metric& metric : training_->metrics) logs.set(metric.name(), metric.result().item<double>());
+  for (const metrics::Metric& metric : training_->metrics)
+    logs.set(metric.name(), metric.result().item<double>());
   for (const metrics::Metric& metric : training_->weighted_metrics) {
     const bool taken = logs.count(metric.name()) > 0;
-    logs.set(taken ? cat("weighted_", metric.name()) : metric.name(), metric.result().item<double>());
+    logs.set(taken ? cat("weighted_", metric.name()) : metric.name(),
+             metric.result().item<double>());
   }
   if (training_->loss_metric) logs.set("loss", training_->loss_metric->result().item<double>());
   return logs;

@@ -12,42 +12,55 @@ namespace {
 
 constexpr int64_t kDefaultBatchSize = 32;
 
-Tensor rows_of(const Tensor& array, int64_t begin, int64_t end) { return array.defined() ? array.narrow(0, begin, end - begin) : array; }
+Tensor rows_of(const Tensor& array, int64_t begin, int64_t end) {
+  return array.defined() ? array.narrow(0, begin, end - begin) : array;
+}
 
 void check_options(const FitOptions& options) {
   if (options.epochs < 1 || options.initial_epoch < 0) {
-    throw InvalidArgument(cat("fit: epochs ", options.epochs, ", initial_epoch ", options.initial_epoch, ", expected at least 1 and at least 0"));
+    throw InvalidArgument(cat("fit: epochs ", options.epochs, ", initial_epoch ",
+                              options.initial_epoch, ", expected at least 1 and at least 0"));
   }
   if (options.steps_per_epoch && *options.steps_per_epoch < 1) {
-    throw InvalidArgument(cat("fit: steps_per_epoch ", *options.steps_per_epoch, ", expected at least 1, or none"));
+    throw InvalidArgument(
+        cat("fit: steps_per_epoch ", *options.steps_per_epoch, ", expected at least 1, or none"));
   }
-  if (options.validation_freq < 1) throw InvalidArgument(cat("fit: validation_freq ", options.validation_freq, ", expected at least 1"));
+  if (options.validation_freq < 1)
+    throw InvalidArgument(
+        cat("fit: validation_freq ", options.validation_freq, ", expected at least 1"));
 }
 
 void refuse_array_options(const FitOptions& options) {
   if (options.batch_size || options.sample_weight.defined() || options.validation_split != 0) {
-    throw InvalidArgument("fit: batch_size, sample_weight or validation_split with a dataset, expected them with arrays only; a dataset batches, "
-                          "weighs and splits itself");
+    throw InvalidArgument(
+        "fit: batch_size, sample_weight or validation_split with a dataset, expected them with "
+        "arrays only; a dataset batches, "
+        "weighs and splits itself");
   }
 }
 
 /// Where the training rows end and the validation rows begin.
 int64_t split_point(int64_t rows, double validation_split) {
   if (!(validation_split >= 0 && validation_split < 1)) {
-    throw InvalidArgument(cat("fit: validation_split ", validation_split, ", expected from 0 to below 1"));
+    throw InvalidArgument(
+        cat("fit: validation_split ", validation_split, ", expected from 0 to below 1"));
   }
-  const auto split = static_cast<int64_t>(std::floor(static_cast<double>(rows) * (1 - validation_split)));
+  const auto split =
+      static_cast<int64_t>(std::floor(static_cast<double>(rows) * (1 - validation_split)));
   if (split == 0 || split == rows) {
-    throw InvalidArgument(cat("fit: validation_split ", validation_split, " of ", rows, " rows leaves ", split, " to train and ", rows - split,
+    throw InvalidArgument(cat("fit: validation_split ", validation_split, " of ", rows,
+                              " rows leaves ", split, " to train and ", rows - split,
                               " to validate on, expected some of both"));
   }
   return split;
 }
 
-std::unique_ptr<StepSource> validation_source(const ValidationData& data, const FitOptions& options, distribute::Strategy& strategy) {
+std::unique_ptr<StepSource> validation_source(const ValidationData& data, const FitOptions& options,
+                                              distribute::Strategy& strategy) {
   if (data.arrays()) {
     const auto& [x, y, weight] = *data.arrays();
-    const int64_t batch = options.validation_batch_size.value_or(options.batch_size.value_or(kDefaultBatchSize));
+    const int64_t batch =
+        options.validation_batch_size.value_or(options.batch_size.value_or(kDefaultBatchSize));
     return array_source("fit (validation_data)", {x, y, weight}, batch, false, strategy);
   }
   if (data.plan()) {
@@ -60,21 +73,25 @@ std::unique_ptr<StepSource> validation_source(const ValidationData& data, const 
 }  // namespace
 
 Model::Model(std::string name)
-    : name_(name.empty() ? automatic_name("Sequential") : std::move(name)), strategy_(&distribute::get_strategy()),
+    : name_(name.empty() ? automatic_name("Sequential") : std::move(name)),
+      strategy_(&distribute::get_strategy()),
       training_(std::make_unique<Training>()) {}
 
 Model::~Model() = default;
 
 void Model::compile(const CompileOptions& options) {
   if (options.steps_per_execution < 1) {
-    throw InvalidArgument(cat("compile [", name_, "]: steps_per_execution ", options.steps_per_execution, ", expected at least 1"));
+    throw InvalidArgument(cat("compile [", name_, "]: steps_per_execution ",
+                              options.steps_per_execution, ", expected at least 1"));
   }
   for (const auto& list : {options.metrics, options.weighted_metrics}) {
     for (const MetricSpec& spec : list) {
       if (!spec.metric().defined()) metrics::check_name(spec.name());
     }
   }
-  if (!options.loss.defined()) throw InvalidArgument(cat("compile [", name_, "]: no loss, expected one, e.g. .loss = \"mse\""));
+  if (!options.loss.defined())
+    throw InvalidArgument(
+        cat("compile [", name_, "]: no loss, expected one, e.g. .loss = \"mse\""));
   auto training = std::make_unique<Training>();
   training->compiled = true;
   training->optimizer = options.optimizer;
@@ -88,7 +105,10 @@ void Model::compile(const CompileOptions& options) {
 bool Model::compiled() const { return training_->compiled; }
 
 optimizers::Optimizer& Model::optimizer() {
-  if (!compiled()) throw FailedPrecondition(cat("optimizer [", name_, "]: the model is not compiled, so it has no optimizer; call compile() first"));
+  if (!compiled())
+    throw FailedPrecondition(
+        cat("optimizer [", name_,
+            "]: the model is not compiled, so it has no optimizer; call compile() first"));
   return training_->optimizer;
 }
 
@@ -96,7 +116,9 @@ namespace {
 
 void check_compiled(const Model& model, const char* operation) {
   if (model.compiled()) return;
-  throw FailedPrecondition(cat(operation, " [", model.name(), "]: the model is not compiled, expected a loss and an optimizer; call compile() first"));
+  throw FailedPrecondition(
+      cat(operation, " [", model.name(),
+          "]: the model is not compiled, expected a loss and an optimizer; call compile() first"));
 }
 
 }  // namespace
@@ -106,21 +128,29 @@ History Model::fit(const Tensor& x, const Tensor& y, const FitOptions& options) 
   check_options(options);
   Tensor weight = options.sample_weight;
   if (!options.class_weight.empty()) {
-    if (weight.defined()) throw InvalidArgument("fit: class_weight and sample_weight, expected one of them");
+    if (weight.defined())
+      throw InvalidArgument("fit: class_weight and sample_weight, expected one of them");
     weight = weights_of_classes(y, options.class_weight);
   }
   const int64_t batch = options.batch_size.value_or(kDefaultBatchSize);
-  std::unique_ptr<StepSource> validation = validation_source(options.validation_data, options, *strategy_);
+  std::unique_ptr<StepSource> validation =
+      validation_source(options.validation_data, options, *strategy_);
   int64_t rows = x.defined() && x.dim() > 0 ? x.size(0) : 0;
   if (!validation && options.validation_split != 0) {
     const int64_t split = split_point(rows, options.validation_split);
-    validation = array_source("fit (validation_split)", {rows_of(x, split, rows), rows_of(y, split, rows), rows_of(weight, split, rows)},
-                              options.validation_batch_size.value_or(batch), false, *strategy_);
+    validation = array_source(
+        "fit (validation_split)",
+        {rows_of(x, split, rows), rows_of(y, split, rows), rows_of(weight, split, rows)},
+        options.validation_batch_size.value_or(batch), false, *strategy_);
     rows = split;
   }
   ArrayData arrays{x, y, weight};
-  if (x.defined() && x.dim() > 0 && rows < x.size(0)) arrays = {rows_of(x, 0, rows), rows_of(y, 0, rows), rows_of(weight, 0, rows)};
-  return TrainLoop(*this, options, array_source("fit", std::move(arrays), batch, options.shuffle, *strategy_), std::move(validation)).run();
+  if (x.defined() && x.dim() > 0 && rows < x.size(0))
+    arrays = {rows_of(x, 0, rows), rows_of(y, 0, rows), rows_of(weight, 0, rows)};
+  return TrainLoop(*this, options,
+                   array_source("fit", std::move(arrays), batch, options.shuffle, *strategy_),
+                   std::move(validation))
+      .run();
 }
 
 History Model::fit(const data::Dataset<Nest>& dataset, const FitOptions& options) {
@@ -145,7 +175,8 @@ Logs evaluate_source(Model& model, StepSource& source, const EvaluateOptions& op
   check_compiled(model, "evaluate");
   const int verbose = resolve_verbose(options.verbose);
   for (const auto& callback : options.callbacks) callback->set_model(&model);
-  if (verbose == 0) return TrainLoop::evaluate(model, source, options.steps, options.callbacks, nullptr);
+  if (verbose == 0)
+    return TrainLoop::evaluate(model, source, options.steps, options.callbacks, nullptr);
   ProgressBarOptions bar_options;
   bar_options.verbose = verbose;
   ProgressBar bar(options.steps.value_or(source.steps()), bar_options);
@@ -170,26 +201,30 @@ Tensor predict_source(Model& model, StepSource& source, const PredictOptions& op
     }
     for (const auto& callback : options.callbacks) callback->on_predict_batch_end(seen, {});
   }
-  if (outputs.empty()) throw InvalidArgument(cat("predict [", model.name(), "]: no rows, expected at least one"));
+  if (outputs.empty())
+    throw InvalidArgument(cat("predict [", model.name(), "]: no rows, expected at least one"));
   return at::cat(outputs);
 }
 
 }  // namespace
 
 Logs Model::evaluate(const Tensor& x, const Tensor& y, const EvaluateOptions& options) {
-  auto source = array_source("evaluate", {x, y, options.sample_weight}, options.batch_size.value_or(kDefaultBatchSize), false, *strategy_);
+  auto source = array_source("evaluate", {x, y, options.sample_weight},
+                             options.batch_size.value_or(kDefaultBatchSize), false, *strategy_);
   return evaluate_source(*this, *source, options);
 }
 Logs Model::evaluate(const data::Dataset<Nest>& dataset, const EvaluateOptions& options) {
   return evaluate(strategy_->distribute_dataset(dataset), options);
 }
-Logs Model::evaluate(const distribute::DistributedDataset<Nest>& dataset, const EvaluateOptions& options) {
+Logs Model::evaluate(const distribute::DistributedDataset<Nest>& dataset,
+                     const EvaluateOptions& options) {
   auto source = dataset_source(dataset.plan(), {});
   return evaluate_source(*this, *source, options);
 }
 
 Tensor Model::predict(const Tensor& x, const PredictOptions& options) {
-  auto source = array_source("predict", {x, {}, {}}, options.batch_size.value_or(kDefaultBatchSize), false, *strategy_);
+  auto source = array_source("predict", {x, {}, {}}, options.batch_size.value_or(kDefaultBatchSize),
+                             false, *strategy_);
   return predict_source(*this, *source, options);
 }
 Tensor Model::predict(const data::Dataset<Nest>& dataset, const PredictOptions& options) {
@@ -199,8 +234,11 @@ Tensor Model::predict(const data::Dataset<Nest>& dataset, const PredictOptions& 
 
 namespace {
 
-Step whole_batch(const char* operation, const Tensor& x, const Tensor& y, const Tensor& weight, const distribute::Strategy& strategy) {
-  auto source = array_source(operation, {x, y, weight}, x.defined() && x.dim() > 0 ? std::max<int64_t>(1, x.size(0)) : 1, false, strategy);
+Step whole_batch(const char* operation, const Tensor& x, const Tensor& y, const Tensor& weight,
+                 const distribute::Strategy& strategy) {
+  auto source = array_source(operation, {x, y, weight},
+                             x.defined() && x.dim() > 0 ? std::max<int64_t>(1, x.size(0)) : 1,
+                             false, strategy);
   source->start();
   return *source->next();
 }
@@ -209,12 +247,14 @@ Step whole_batch(const char* operation, const Tensor& x, const Tensor& y, const 
 
 Logs Model::train_on_batch(const Tensor& x, const Tensor& y, const Tensor& sample_weight) {
   check_compiled(*this, "train_on_batch");
-  TrainLoop::run_step(*this, whole_batch("train_on_batch", x, y, sample_weight, *strategy_), &Model::train_step);
+  TrainLoop::run_step(*this, whole_batch("train_on_batch", x, y, sample_weight, *strategy_),
+                      &Model::train_step);
   return metrics_result();
 }
 Logs Model::test_on_batch(const Tensor& x, const Tensor& y, const Tensor& sample_weight) {
   check_compiled(*this, "test_on_batch");
-  TrainLoop::run_step(*this, whole_batch("test_on_batch", x, y, sample_weight, *strategy_), &Model::test_step);
+  TrainLoop::run_step(*this, whole_batch("test_on_batch", x, y, sample_weight, *strategy_),
+                      &Model::test_step);
   return metrics_result();
 }
 

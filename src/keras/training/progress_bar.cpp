@@ -1,5 +1,6 @@
-// The text of Keras 3: `1/3 ━━━…━━━ 2s 1s/step - loss: 0.5000`. Before the end the time is what is left, at the end what has passed.
-// The time of a step leaves the first one out, which pays for start-up.
+// The text of Keras 3: `1/3 ━━━…━━━ 2s 1s/step - loss: 0.5000`. Before the end the time is what is
+// left, at the end what has passed. The time of a step leaves the first one out, which pays for
+// start-up.
 
 #include "tutti/keras/progress_bar.h"
 
@@ -42,7 +43,8 @@ std::size_t visible_length(const std::string& text) {
   for (std::size_t i = 0; i < text.size(); ++i) {
     if (text[i] == '\x1b') {
       while (i < text.size() && text[i] != 'm') ++i;
-    } else if ((static_cast<unsigned char>(text[i]) & 0xc0) != 0x80 && text[i] != '\r' && text[i] != '\n') {
+    } else if ((static_cast<unsigned char>(text[i]) & 0xc0) != 0x80 && text[i] != '\r' &&
+               text[i] != '\n') {
       ++length;
     }
   }
@@ -51,8 +53,11 @@ std::size_t visible_length(const std::string& text) {
 
 std::string left_text(double seconds) {
   const auto whole = static_cast<int64_t>(seconds);
-  if (seconds > 3600) return formatted("%d:%02d:%02d", static_cast<int>(whole / 3600), static_cast<int>(whole % 3600 / 60), static_cast<int>(whole % 60));
-  if (seconds > 60) return formatted("%d:%02d", static_cast<int>(whole / 60), static_cast<int>(whole % 60));
+  if (seconds > 3600)
+    return formatted("%d:%02d:%02d", static_cast<int>(whole / 3600),
+                     static_cast<int>(whole % 3600 / 60), static_cast<int>(whole % 60));
+  if (seconds > 60)
+    return formatted("%d:%02d", static_cast<int>(whole / 60), static_cast<int>(whole % 60));
   return formatted("%ds", static_cast<int>(whole));
 }
 
@@ -64,7 +69,8 @@ std::string step_text(double seconds) {
 
 }  // namespace
 
-ProgressBar::ProgressBar(int64_t target, const ProgressBarOptions& options) : target_(target), options_(options) {
+ProgressBar::ProgressBar(int64_t target, const ProgressBarOptions& options)
+    : target_(target), options_(options) {
   if (!options_.clock) options_.clock = steady_seconds;
   if (options_.out == nullptr) options_.out = &std::cout;
   start_ = options_.clock();
@@ -72,13 +78,15 @@ ProgressBar::ProgressBar(int64_t target, const ProgressBarOptions& options) : ta
 
 double ProgressBar::time_per_step(int64_t current, double now) {
   if (current <= 0) return 0;
-  if (after_first_ >= 0 && current > 1) return (now - after_first_) / static_cast<double>(current - 1);
+  if (after_first_ >= 0 && current > 1)
+    return (now - after_first_) / static_cast<double>(current - 1);
   return (now - start_) / static_cast<double>(current);
 }
 
 bool ProgressBar::due(int64_t current) const {
   if (options_.verbose != 1) return false;
-  if (target_ >= 0 && current >= target_) return false;  // the last one is drawn with what comes after it
+  if (target_ >= 0 && current >= target_)
+    return false;  // the last one is drawn with what comes after it
   return seen_ == 0 || options_.clock() - last_drawn_ >= options_.interval;
 }
 
@@ -87,7 +95,8 @@ std::string ProgressBar::bar_text(int64_t current) const {
   const std::string target = std::to_string(target_);
   std::string number = std::to_string(current);
   number.insert(0, target.size() - std::min(target.size(), number.size()), ' ');
-  const double share = target_ == 0 ? 1 : std::min(1.0, static_cast<double>(current) / static_cast<double>(target_));
+  const double share =
+      target_ == 0 ? 1 : std::min(1.0, static_cast<double>(current) / static_cast<double>(target_));
   const int filled = static_cast<int>(options_.width * share);
   std::string text = cat(kBold, number, "/", target, kPlain, " ");
   if (filled > 0) text += cat(kGreen, repeated(kCell, filled), kPlain);
@@ -96,14 +105,18 @@ std::string ProgressBar::bar_text(int64_t current) const {
 
 std::string ProgressBar::time_text(int64_t current, double now, bool finalize) {
   const double per_step = time_per_step(current, now);
-  const std::string shown = target_ < 0 || finalize ? formatted("%.0fs", now - start_) : left_text(per_step * static_cast<double>(target_ - current));
+  const std::string shown = target_ < 0 || finalize
+                                ? formatted("%.0fs", now - start_)
+                                : left_text(per_step * static_cast<double>(target_ - current));
   return cat(" ", kBold, shown, kPlain, " ", step_text(per_step));
 }
 
 std::string ProgressBar::values_text(const Values& values) const {
   std::string text;
   for (const auto& [name, value] : values) {
-    text += cat(" - ", name, ": ", std::abs(value) > 1e-3 || value == 0 ? formatted("%.4f", value) : formatted("%.4e", value));
+    text += cat(
+        " - ", name, ": ",
+        std::abs(value) > 1e-3 || value == 0 ? formatted("%.4f", value) : formatted("%.4e", value));
   }
   return text;
 }
@@ -122,7 +135,8 @@ void ProgressBar::update(int64_t current, const Values& values, bool finalize) {
     } else {
       line += line_open_ ? "\n" : "";
     }
-    std::string text = cat(bar_text(current), time_text(current, now, finalize), values_text(values));
+    std::string text =
+        cat(bar_text(current), time_text(current, now, finalize), values_text(values));
     const std::size_t length = visible_length(text);
     if (line_open_ && options_.dynamic && length < visible_) text.append(visible_ - length, ' ');
     visible_ = length;
@@ -133,7 +147,9 @@ void ProgressBar::update(int64_t current, const Values& values, bool finalize) {
     const double elapsed = now - start_;
     const double per_step = current > 0 ? elapsed / static_cast<double>(current) : 0;
     const std::string count = target_ >= 0 ? cat(current, "/", target_) : cat(current, "/Unknown");
-    *options_.out << cat(count, " - ", formatted("%.0fs", elapsed), " - ", step_text(per_step), values_text(values), "\n") << std::flush;
+    *options_.out << cat(count, " - ", formatted("%.0fs", elapsed), " - ", step_text(per_step),
+                         values_text(values), "\n")
+                  << std::flush;
   }
   if (seen_ == 0 && current >= 1) after_first_ = now;
   seen_ = current;

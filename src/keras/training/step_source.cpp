@@ -5,19 +5,27 @@
 namespace tutti::keras {
 namespace {
 
-/// Rows in the order of a permutation that is drawn anew for each pass; each replica's part is cut in one read.
+/// Rows in the order of a permutation that is drawn anew for each pass; each replica's part is cut
+/// in one read.
 class ArraySource : public StepSource {
  public:
-  ArraySource(ArrayData arrays, int64_t batch_size, bool shuffle, const distribute::Strategy& strategy)
-      : arrays_(std::move(arrays)), rows_(arrays_.x.size(0)), batch_size_(batch_size), shuffle_(shuffle),
-        replicas_(strategy.num_local_replicas()), strategy_(strategy), random_(first_seed()) {}
+  ArraySource(ArrayData arrays, int64_t batch_size, bool shuffle,
+              const distribute::Strategy& strategy)
+      : arrays_(std::move(arrays)),
+        rows_(arrays_.x.size(0)),
+        batch_size_(batch_size),
+        shuffle_(shuffle),
+        replicas_(strategy.num_local_replicas()),
+        strategy_(strategy),
+        random_(first_seed()) {}
 
   void start() override {
     at_ = 0;
     if (!shuffle_) return;
     order_ = at::arange(rows_, at::kLong);
     auto* order = order_.data_ptr<int64_t>();
-    for (int64_t i = rows_ - 1; i > 0; --i) std::swap(order[i], order[random_.below(static_cast<uint64_t>(i) + 1)]);
+    for (int64_t i = rows_ - 1; i > 0; --i)
+      std::swap(order[i], order[random_.below(static_cast<uint64_t>(i) + 1)]);
   }
 
   std::optional<Step> next() override {
@@ -31,7 +39,8 @@ class ArraySource : public StepSource {
         const int64_t begin = std::min(count, part * r);
         const int64_t size = std::min(part, count - begin);
         const c10::Device device = strategy_.devices()[static_cast<std::size_t>(r)].torch_device();
-        step.batches.push_back({rows(arrays_.x, begin, size, device), rows(arrays_.y, begin, size, device),
+        step.batches.push_back({rows(arrays_.x, begin, size, device),
+                                rows(arrays_.y, begin, size, device),
                                 rows(arrays_.sample_weight, begin, size, device)});
       }
     });
@@ -44,11 +53,13 @@ class ArraySource : public StepSource {
  private:
   static uint64_t first_seed() {
     const auto seed = global_seed();
-    return seed ? mix_seeds(static_cast<uint64_t>(*seed), static_cast<uint64_t>(next_seed_offset())) : std::random_device{}();
+    return seed ? mix_seeds(static_cast<uint64_t>(*seed), static_cast<uint64_t>(next_seed_offset()))
+                : std::random_device{}();
   }
   Tensor rows(const Tensor& array, int64_t begin, int64_t size, c10::Device device) const {
     if (!array.defined()) return array;
-    const Tensor part = shuffle_ ? array.index_select(0, order_.narrow(0, at_ + begin, size)) : array.narrow(0, at_ + begin, size);
+    const Tensor part = shuffle_ ? array.index_select(0, order_.narrow(0, at_ + begin, size))
+                                 : array.narrow(0, at_ + begin, size);
     return part.to(device);
   }
 
@@ -65,7 +76,8 @@ class ArraySource : public StepSource {
 
 class DatasetSource : public StepSource {
  public:
-  DatasetSource(std::shared_ptr<distribute::DistributedPlan> plan, std::map<int64_t, double> class_weight)
+  DatasetSource(std::shared_ptr<distribute::DistributedPlan> plan,
+                std::map<int64_t, double> class_weight)
       : plan_(std::move(plan)), class_weight_(std::move(class_weight)) {}
   void start() override { pass_ = plan_->iterator(); }
   std::optional<Step> next() override {
@@ -90,13 +102,17 @@ class DatasetSource : public StepSource {
       if (part.size() > 1) batch.y = part[1].leaf();
       if (part.size() > 2) batch.sample_weight = part[2].leaf();
     } else {
-      throw InvalidArgument(cat("fit: elements of the structure ", part.structure(), ", expected x, (x, y) or (x, y, sample_weight)"));
+      throw InvalidArgument(cat("fit: elements of the structure ", part.structure(),
+                                ", expected x, (x, y) or (x, y, sample_weight)"));
     }
     if (batch.x.dim() == 0) {
-      throw InvalidArgument("fit: elements that are scalars, expected batches; call batch() on the dataset first");
+      throw InvalidArgument(
+          "fit: elements that are scalars, expected batches; call batch() on the dataset first");
     }
     if (!class_weight_.empty()) {
-      if (batch.sample_weight.defined()) throw InvalidArgument("fit: class_weight with elements that have sample weights, expected one of them");
+      if (batch.sample_weight.defined())
+        throw InvalidArgument(
+            "fit: class_weight with elements that have sample weights, expected one of them");
       if (batch.y.defined()) batch.sample_weight = weights_of_classes(batch.y, class_weight_);
     }
     return batch;
@@ -108,23 +124,29 @@ class DatasetSource : public StepSource {
 
 }  // namespace
 
-std::unique_ptr<StepSource> array_source(const char* operation, ArrayData arrays, int64_t batch_size, bool shuffle,
+std::unique_ptr<StepSource> array_source(const char* operation, ArrayData arrays,
+                                         int64_t batch_size, bool shuffle,
                                          const distribute::Strategy& strategy) {
   if (!arrays.x.defined() || arrays.x.dim() == 0 || arrays.x.size(0) == 0) {
-    throw InvalidArgument(cat(operation, ": x ", arrays.x.defined() ? shape_text(arrays.x.sizes()) : "undefined",
+    throw InvalidArgument(cat(operation, ": x ",
+                              arrays.x.defined() ? shape_text(arrays.x.sizes()) : "undefined",
                               ", expected at least one row along the first axis"));
   }
-  if (batch_size < 1) throw InvalidArgument(cat(operation, ": batch_size ", batch_size, ", expected at least 1"));
+  if (batch_size < 1)
+    throw InvalidArgument(cat(operation, ": batch_size ", batch_size, ", expected at least 1"));
   for (const Tensor* other : {&arrays.y, &arrays.sample_weight}) {
     if (other->defined() && (other->dim() == 0 || other->size(0) != arrays.x.size(0))) {
-      throw InvalidArgument(cat(operation, ": x of shape ", shape_text(arrays.x.sizes()), " with ", other == &arrays.y ? "y" : "sample_weight",
-                                " of shape ", shape_text(other->sizes()), ", expected one length along the first axis"));
+      throw InvalidArgument(cat(operation, ": x of shape ", shape_text(arrays.x.sizes()), " with ",
+                                other == &arrays.y ? "y" : "sample_weight", " of shape ",
+                                shape_text(other->sizes()),
+                                ", expected one length along the first axis"));
     }
   }
   return std::make_unique<ArraySource>(std::move(arrays), batch_size, shuffle, strategy);
 }
 
-std::unique_ptr<StepSource> dataset_source(std::shared_ptr<distribute::DistributedPlan> plan, std::map<int64_t, double> class_weight) {
+std::unique_ptr<StepSource> dataset_source(std::shared_ptr<distribute::DistributedPlan> plan,
+                                           std::map<int64_t, double> class_weight) {
   return std::make_unique<DatasetSource>(std::move(plan), std::move(class_weight));
 }
 

@@ -1,5 +1,6 @@
 #pragma once
-// Where the loop takes its steps from: arrays or distributed datasets, as one Batch for each local replica.
+// Where the loop takes its steps from: arrays or distributed datasets, as one Batch for each local
+// replica.
 
 #include <memory>
 #include <optional>
@@ -33,9 +34,11 @@ struct ArrayData {
 };
 
 /// Throws InvalidArgument when lengths differ or there are no rows.
-std::unique_ptr<StepSource> array_source(const char* operation, ArrayData arrays, int64_t batch_size, bool shuffle,
+std::unique_ptr<StepSource> array_source(const char* operation, ArrayData arrays,
+                                         int64_t batch_size, bool shuffle,
                                          const distribute::Strategy& strategy);
-std::unique_ptr<StepSource> dataset_source(std::shared_ptr<distribute::DistributedPlan> plan, std::map<int64_t, double> class_weight);
+std::unique_ptr<StepSource> dataset_source(std::shared_ptr<distribute::DistributedPlan> plan,
+                                           std::map<int64_t, double> class_weight);
 
 /// The weight of each label's class.
 Tensor weights_of_classes(const Tensor& labels, const std::map<int64_t, double>& class_weight);

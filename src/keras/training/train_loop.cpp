@@ -11,7 +11,8 @@ namespace {
 
 ProgressBar::Values values_of(const Logs& logs) { return {logs.begin(), logs.end()}; }
 
-/// Restores what it saw, so that an evaluation in the middle of an epoch leaves the epoch's numbers alone.
+/// Restores what it saw, so that an evaluation in the middle of an epoch leaves the epoch's numbers
+/// alone.
 class MetricsSnapshot {
  public:
   explicit MetricsSnapshot(const std::vector<metrics::Metric>& metrics) {
@@ -39,12 +40,17 @@ class MetricsSnapshot {
 
 int resolve_verbose(int verbose) {
   if (verbose >= 0 && verbose <= 2) return verbose;
-  if (verbose != kVerboseAuto) throw InvalidArgument(cat("verbose: ", verbose, ", expected kVerboseAuto, 0, 1 or 2"));
+  if (verbose != kVerboseAuto)
+    throw InvalidArgument(cat("verbose: ", verbose, ", expected kVerboseAuto, 0, 1 or 2"));
   return isatty(STDOUT_FILENO) ? 1 : 2;
 }
 
-TrainLoop::TrainLoop(Model& model, const FitOptions& options, std::unique_ptr<StepSource> training, std::unique_ptr<StepSource> validation)
-    : model_(model), options_(options), training_(std::move(training)), validation_(std::move(validation)),
+TrainLoop::TrainLoop(Model& model, const FitOptions& options, std::unique_ptr<StepSource> training,
+                     std::unique_ptr<StepSource> validation)
+    : model_(model),
+      options_(options),
+      training_(std::move(training)),
+      validation_(std::move(validation)),
       verbose_(resolve_verbose(options.verbose)) {
   known_steps_ = options.steps_per_epoch.value_or(training_->steps());
 }
@@ -59,7 +65,8 @@ History TrainLoop::run() {
   model_.training_->trainable_known = false;
   Logs last;
   for (const auto& callback : options_.callbacks) callback->on_train_begin({});
-  for (int64_t epoch = options_.initial_epoch; epoch < options_.epochs && !model_.stop_training && !out_of_data_; ++epoch) {
+  for (int64_t epoch = options_.initial_epoch;
+       epoch < options_.epochs && !model_.stop_training && !out_of_data_; ++epoch) {
     try {
       run_epoch(epoch);
     } catch (...) {
@@ -76,12 +83,14 @@ History TrainLoop::run() {
 }
 
 bool TrainLoop::validates_after(int64_t epoch) const {
-  return validation_ != nullptr && (epoch + 1) % std::max<int64_t>(1, options_.validation_freq) == 0;
+  return validation_ != nullptr &&
+         (epoch + 1) % std::max<int64_t>(1, options_.validation_freq) == 0;
 }
 
 void TrainLoop::run_epoch(int64_t epoch) {
   model_.reset_metrics();
-  if (verbose_ != 0 && options_.epochs > 1) std::cout << "Epoch " << epoch + 1 << "/" << options_.epochs << "\n" << std::flush;
+  if (verbose_ != 0 && options_.epochs > 1)
+    std::cout << "Epoch " << epoch + 1 << "/" << options_.epochs << "\n" << std::flush;
   ProgressBarOptions bar_options;
   bar_options.verbose = verbose_;
   bar_options.dynamic = isatty(STDOUT_FILENO) != 0;
@@ -95,13 +104,15 @@ void TrainLoop::run_epoch(int64_t epoch) {
   }
   model_.training_->in_epoch = false;
   if (step == 0) {
-    throw InvalidArgument(cat("fit [", model_.name(), "]: the dataset is empty, expected at least one batch in epoch ", epoch + 1,
-                              "; check filters, drop_remainder and, after a first epoch, .repeat()"));
+    throw InvalidArgument(cat(
+        "fit [", model_.name(), "]: the dataset is empty, expected at least one batch in epoch ",
+        epoch + 1, "; check filters, drop_remainder and, after a first epoch, .repeat()"));
   }
   if (end < 0) started_ = false;
   Logs logs = model_.metrics_result();
   if (validates_after(epoch)) {
-    const Logs validation = evaluate(model_, *validation_, options_.validation_steps, options_.callbacks, nullptr);
+    const Logs validation =
+        evaluate(model_, *validation_, options_.validation_steps, options_.callbacks, nullptr);
     for (const auto& [name, value] : validation) logs.set(cat("val_", name), value);
   }
   for (const auto& callback : options_.callbacks) callback->on_epoch_end(epoch, logs);
@@ -111,7 +122,8 @@ void TrainLoop::run_epoch(int64_t epoch) {
   bar_->update(step, values_of(logs), /*finalize=*/true);
 }
 
-/// Up to steps_per_execution steps, with the batch hooks around them. False when the data has ended.
+/// Up to steps_per_execution steps, with the batch hooks around them. False when the data has
+/// ended.
 bool TrainLoop::run_execution(int64_t& step, int64_t end) {
   const int64_t first = step;
   int64_t last = first + model_.training_->steps_per_execution;
@@ -129,7 +141,8 @@ bool TrainLoop::run_execution(int64_t& step, int64_t end) {
   if (step > first) {
     // Keras names the step at which the execution was to end, also when the data ended before.
     const int64_t index = first + model_.training_->steps_per_execution - 1;
-    for (const auto& callback : options_.callbacks) callback->on_train_batch_end(index, batch_logs(callback));
+    for (const auto& callback : options_.callbacks)
+      callback->on_train_batch_end(index, batch_logs(callback));
     draw(step);
   }
   return step == last;
@@ -158,8 +171,11 @@ std::optional<Step> TrainLoop::next_step(int64_t step) {
     training_->start();
     if ((next = training_->next())) return next;
   }
-  log_warning("fit [", model_.name(), "]: Your input ran out of data; interrupting training. Make sure that your dataset or generator can "
-              "generate at least `steps_per_epoch * epochs` batches. You may need to use the `.repeat()` function when building your dataset.");
+  log_warning("fit [", model_.name(),
+              "]: Your input ran out of data; interrupting training. Make sure that your dataset "
+              "or generator can "
+              "generate at least `steps_per_epoch * epochs` batches. You may need to use the "
+              "`.repeat()` function when building your dataset.");
   out_of_data_ = true;
   return std::nullopt;
 }
@@ -191,10 +207,14 @@ Logs TrainLoop::evaluate(Model& model, StepSource& source, std::optional<int64_t
     for (const auto& callback : callbacks) callback->on_test_batch_begin(seen, {});
     run_step(model, *step, &Model::test_step);
     ++seen;
-    for (const auto& callback : callbacks) callback->on_test_batch_end(seen - 1, callback->needs_batch_logs() ? model.metrics_result() : Logs());
+    for (const auto& callback : callbacks)
+      callback->on_test_batch_end(seen - 1,
+                                  callback->needs_batch_logs() ? model.metrics_result() : Logs());
     if (bar != nullptr && bar->due(seen)) bar->update(seen, values_of(model.metrics_result()));
   }
-  if (seen == 0) throw InvalidArgument(cat("evaluate [", model.name(), "]: the dataset is empty, expected at least one batch"));
+  if (seen == 0)
+    throw InvalidArgument(
+        cat("evaluate [", model.name(), "]: the dataset is empty, expected at least one batch"));
   const Logs logs = model.metrics_result();
   if (bar != nullptr) {
     bar->set_target(seen);

@@ -14,12 +14,13 @@ namespace tutti::keras {
 /// One call of fit: epochs of steps, hooks between them, validation after them.
 class TrainLoop {
  public:
-  TrainLoop(Model& model, const FitOptions& options, std::unique_ptr<StepSource> training, std::unique_ptr<StepSource> validation);
+  TrainLoop(Model& model, const FitOptions& options, std::unique_ptr<StepSource> training,
+            std::unique_ptr<StepSource> validation);
   History run();
 
   /// One pass of test steps; resets the metrics first. `limit` steps at most.
-  static Logs evaluate(Model& model, StepSource& source, std::optional<int64_t> limit, const std::vector<callbacks::AnyCallback>& callbacks,
-                       ProgressBar* bar);
+  static Logs evaluate(Model& model, StepSource& source, std::optional<int64_t> limit,
+                       const std::vector<callbacks::AnyCallback>& callbacks, ProgressBar* bar);
   /// The parts of one step on all replicas.
   static void run_step(Model& model, const Step& step, void (Model::*part)(const Batch&));
 
