@@ -51,7 +51,9 @@ TEST(Text, SplitKeepsEmptyPieces) {
   EXPECT_EQ(split("", ','), (std::vector<std::string>{""}));
 }
 
-TEST(Text, JoinPutsTheSeparatorBetween) { EXPECT_EQ(join(std::vector<int>{1, 2, 3}, ", "), "1, 2, 3"); }
+TEST(Text, JoinPutsTheSeparatorBetween) {
+  EXPECT_EQ(join(std::vector<int>{1, 2, 3}, ", "), "1, 2, 3");
+}
 
 TEST(Environment, UnsetAndEmptyAreNothing) {
   unsetenv("TUTTI_TEST_VALUE");
@@ -94,7 +96,8 @@ TEST(Log, LinesBelowTheLevelAreDropped) {
   log_warning("loud ", 1);
   log_once(LogLevel::kWarning, "key", "once");
   log_once(LogLevel::kWarning, "key", "once");
-  EXPECT_EQ(testing::internal::GetCapturedStderr(), "[tutti warning] loud 1\n[tutti warning] once\n");
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "[tutti warning] loud 1\n[tutti warning] once\n");
   set_log_level(before);
 }
 

@@ -1,4 +1,5 @@
-// golden_check FILE.json…: runs every case that it knows and prints `FILE: N passed, M failed, K unknown`. Exit 1 on any failure.
+// golden_check FILE.json…: runs every case that it knows and prints `FILE: N passed, M failed, K
+// unknown`. Exit 1 on any failure.
 
 #include <cstring>
 #include <iostream>
@@ -47,13 +48,15 @@ int check_file(const std::string& path, bool verbose) {
       ++passed;
     } else {
       failed.push_back(name);
-      for (std::size_t i = 0; i < std::min<std::size_t>(verdict.failures().size(), 5); ++i) std::cout << "  " << name << ": " << verdict.failures()[i] << "\n";
+      for (std::size_t i = 0; i < std::min<std::size_t>(verdict.failures().size(), 5); ++i)
+        std::cout << "  " << name << ": " << verdict.failures()[i] << "\n";
     }
   }
   if (verbose) {
     for (const std::string& name : unknown) std::cout << "  unknown: " << name << "\n";
   }
-  std::cout << file.name() << ": " << passed << " passed, " << failed.size() << " failed, " << unknown.size() << " unknown\n";
+  std::cout << file.name() << ": " << passed << " passed, " << failed.size() << " failed, "
+            << unknown.size() << " unknown\n";
   for (const std::string& name : failed) std::cout << "  failed: " << name << "\n";
   return failed.empty() ? 0 : 1;
 }

@@ -28,11 +28,13 @@ GoldenFile::GoldenFile(const std::string& path) : name_(path.substr(path.rfind('
   std::ifstream file(path);
   if (!file) throw std::runtime_error(cat(path, ": cannot be opened"));
   json_ = Json::parse(file);
-  if (!json_.contains("cases")) throw std::runtime_error(cat(path, ": has no \"cases\", so it is no golden file"));
+  if (!json_.contains("cases"))
+    throw std::runtime_error(cat(path, ": has no \"cases\", so it is no golden file"));
 }
 
 const Json& GoldenFile::resolve(const Json& json) const {
-  if (json.is_object() && json.contains("ref")) return json_.at("tensors").at(json.at("ref").get<std::string>());
+  if (json.is_object() && json.contains("ref"))
+    return json_.at("tensors").at(json.at("ref").get<std::string>());
   return json;
 }
 
@@ -66,7 +68,9 @@ void Verdict::close(const std::string& what, double found, const Json& expected)
 }
 
 void Verdict::close(const std::string& what, const at::Tensor& found, const at::Tensor& expected) {
-  if (found.sizes() != expected.sizes()) return fail(cat(what, ": shape ", shape_text(found.sizes()), ", expected ", shape_text(expected.sizes())));
+  if (found.sizes() != expected.sizes())
+    return fail(cat(what, ": shape ", shape_text(found.sizes()), ", expected ",
+                    shape_text(expected.sizes())));
   const at::Tensor a = found.detach().to(at::kDouble).contiguous();
   const at::Tensor b = expected.to(at::kDouble).contiguous();
   for (int64_t i = 0; i < a.numel(); ++i) {

@@ -1,4 +1,5 @@
-// optimizers.json: 20 updates with given gradients, alone and with the gradients shared out to two replicas.
+// optimizers.json: 20 updates with given gradients, alone and with the gradients shared out to two
+// replicas.
 
 #include <set>
 
@@ -9,7 +10,8 @@ namespace tutti::golden {
 namespace {
 
 const std::set<std::string> kClasses{"SGD", "Adam", "AdamW", "RMSprop", "Adagrad"};
-const std::set<std::string> kLater{"use_ema", "ema_momentum", "ema_overwrite_frequency", "loss_scale_factor", "gradient_accumulation_steps"};
+const std::set<std::string> kLater{"use_ema", "ema_momentum", "ema_overwrite_frequency",
+                                   "loss_scale_factor", "gradient_accumulation_steps"};
 
 keras::optimizers::Optimizer optimizer_of(const Json& inputs) {
   const std::string name = inputs.at("class");
@@ -21,7 +23,8 @@ keras::optimizers::Optimizer optimizer_of(const Json& inputs) {
   return keras::optimizers::Optimizer::from_config(name, args.dump());
 }
 
-void compare_defaults(const Json& expected, const keras::optimizers::Optimizer& optimizer, Verdict& verdict) {
+void compare_defaults(const Json& expected, const keras::optimizers::Optimizer& optimizer,
+                      Verdict& verdict) {
   const Json config = Json::parse(optimizer.config());
   for (const auto& [key, value] : expected.items()) {
     if (key == "name" || kLater.count(key) > 0) continue;
@@ -35,16 +38,21 @@ void compare_defaults(const Json& expected, const keras::optimizers::Optimizer& 
   }
 }
 
-void compare_state(const GoldenFile& file, const std::string& where, const Json& expected, keras::optimizers::Optimizer& optimizer, Verdict& verdict) {
+void compare_state(const GoldenFile& file, const std::string& where, const Json& expected,
+                   keras::optimizers::Optimizer& optimizer, Verdict& verdict) {
   for (const auto& [name, value] : expected.items()) {
     if (name == "iteration") {
-      verdict.close(cat(where, name), at::scalar_tensor(optimizer.iterations(), at::kLong), file.tensor(value));
+      verdict.close(cat(where, name), at::scalar_tensor(optimizer.iterations(), at::kLong),
+                    file.tensor(value));
     } else if (name == "learning_rate") {
-      verdict.close(cat(where, name), at::scalar_tensor(optimizer.learning_rate(), at::kFloat), file.tensor(value));
+      verdict.close(cat(where, name), at::scalar_tensor(optimizer.learning_rate(), at::kFloat),
+                    file.tensor(value));
     } else {  // w0_momentum: the slot "momentum" of variable 0
       const auto underscore = name.find('_');
       const auto index = static_cast<std::size_t>(std::stoi(name.substr(1, underscore - 1)));
-      verdict.close(cat(where, name), optimizer.slots(name.substr(underscore + 1)).at(index).read_value(), file.tensor(value));
+      verdict.close(cat(where, name),
+                    optimizer.slots(name.substr(underscore + 1)).at(index).read_value(),
+                    file.tensor(value));
     }
   }
 }
@@ -58,7 +66,8 @@ void run_updates(const GoldenFile& file, const Json& entry, int replicas, Verdic
   auto scope = strategy.scope();
   auto optimizer = optimizer_of(inputs);
   std::vector<Variable> variables;
-  for (const at::Tensor& initial : file.tensors(inputs.at("initial"))) variables.emplace_back(initial, VariableOptions{.name = cat("w", variables.size())});
+  for (const at::Tensor& initial : file.tensors(inputs.at("initial")))
+    variables.emplace_back(initial, VariableOptions{.name = cat("w", variables.size())});
   const Json& steps = file.resolve(inputs.at("gradients"));
   const Json& after = entry.at("expected").at("after_step");
   for (std::size_t step = 0; step < steps.size(); ++step) {
@@ -75,9 +84,11 @@ void run_updates(const GoldenFile& file, const Json& entry, int replicas, Verdic
     if (!after.contains(number)) continue;
     const auto expected = file.tensors(after.at(number).at("variables"));
     for (std::size_t i = 0; i < variables.size(); ++i) {
-      verdict.close(cat(where, "variable ", i, " after step ", number), variables[i].read_value(), expected[i]);
+      verdict.close(cat(where, "variable ", i, " after step ", number), variables[i].read_value(),
+                    expected[i]);
     }
-    verdict.equal(cat(where, "iterations after step ", number), optimizer.iterations(), after.at(number).at("iterations").get<int64_t>());
+    verdict.equal(cat(where, "iterations after step ", number), optimizer.iterations(),
+                  after.at(number).at("iterations").get<int64_t>());
   }
   compare_state(file, where, entry.at("expected").at("optimizer_variables"), optimizer, verdict);
 }
@@ -86,7 +97,8 @@ void run_updates(const GoldenFile& file, const Json& entry, int replicas, Verdic
 
 void run_optimizer_case(const GoldenFile& file, const Json& entry, Verdict& verdict) {
   const Json& expected = entry.at("expected");
-  if (expected.contains("config")) return compare_defaults(expected.at("config"), optimizer_of(entry.at("inputs")), verdict);
+  if (expected.contains("config"))
+    return compare_defaults(expected.at("config"), optimizer_of(entry.at("inputs")), verdict);
   if (!expected.contains("after_step")) throw Unknown{"expectation"};
   for (int replicas : {1, 2}) run_updates(file, entry, replicas, verdict);
 }
