@@ -1,0 +1,176 @@
+// train_bench --work C1 --mode loop|fit|nnmodule --data DIR: one training workload, one JSON line.
+// benchmarks/run.py interleaves it with the peers.
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <fstream>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "tutti/tutti.h"
+#include "workload.h"
+
+namespace tutti::bench {
+namespace {
+
+namespace layers = keras::layers;
+using Json = nlohmann::json;
+
+at::Tensor read_tensor(const std::string& folder, const Json& entry) {
+  const std::string path = folder + "/" + entry.at("file").get<std::string>();
+  const auto dtype = dtype_from_name(entry.at("dtype").get<std::string>());
+  at::Tensor tensor = at::empty(entry.at("shape").get<std::vector<int64_t>>(), dtype);
+  std::ifstream file(path, std::ios::binary);
+  if (!file.read(static_cast<char*>(tensor.data_ptr()),
+                 static_cast<std::streamsize>(tensor.nbytes()))) {
+    throw NotFound(
+        cat("read [", path, "]: fewer than ", tensor.nbytes(), " bytes; dump the workloads again"));
+  }
+  return tensor;
+}
+
+keras::Sequential make_model(const std::string& name) {
+  if (name == "C5") {
+    return keras::Sequential({
+        layers::Conv2D(32, 3, {.activation = "relu", .input_shape = {28, 28, 1}}),
+        layers::MaxPooling2D(),
+        layers::Conv2D(64, 3, {.activation = "relu"}),
+        layers::MaxPooling2D(),
+        layers::Flatten(),
+        layers::Dense(128, {.activation = "relu"}),
+        layers::Dense(10),
+    });
+  }
+  if (name != "C1" && name != "C2")
+    throw InvalidArgument(
+        cat("train_bench: workload ", name, ", expected C1, C2 or C5 in this mode"));
+  const int64_t units = name == "C1" ? 512 : 2048;
+  return keras::Sequential({
+      layers::Dense(units, {.activation = "relu", .input_shape = {784}}),
+      layers::Dense(units, {.activation = "relu"}),
+      layers::Dense(10),
+  });
+}
+
+PerReplica<Tensor> parts(const Workload& work, const Tensor& whole) {
+  std::vector<Tensor> pieces;
+  for (int r = 0; r < work.replicas; ++r)
+    pieces.push_back(whole.narrow(0, r * work.batch, work.batch));
+  return PerReplica<Tensor>(std::move(pieces));
+}
+
+}  // namespace
+
+Workload read_workload(const std::string& folder, const std::string& name) {
+  const std::string own = folder + "/" + name;
+  std::ifstream file(own + "/manifest.json");
+  if (!file)
+    throw NotFound(
+        cat("read [", own,
+            "/manifest.json]: no such file; run benchmarks/peers/workloads.py --dump DIR"));
+  const Json json = Json::parse(file);
+  Workload work;
+  work.name = name;
+  work.batch = json.at("batch");
+  work.replicas = json.at("replicas");
+  work.warm = json.at("warm");
+  work.steps = json.at("steps");
+  work.learning_rate = json.at("lr");
+  work.momentum = json.at("momentum");
+  work.x = read_tensor(own, json.at("x"));
+  work.y = read_tensor(own, json.at("y")).to(at::kLong).reshape({-1});
+  for (const Json& weight : json.at("weights")) work.weights.push_back(read_tensor(own, weight));
+  return work;
+}
+
+Measurement measure(const Workload& work, const StepFunction& step) {
+  Measurement result;
+  result.loss_first = step(true);
+  for (int64_t i = 0; i < work.warm; ++i) step(false);
+  const auto start = std::chrono::steady_clock::now();
+  for (int64_t i = 0; i + 1 < work.steps; ++i) step(false);
+  result.loss_last = step(true);
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return result;
+}
+
+Measurement run_loop(distribute::Strategy& strategy, const Workload& work) {
+  auto scope = strategy.scope();
+  keras::Sequential model = make_model(work.name);
+  model.set_weights(work.weights);
+  keras::optimizers::SGD optimizer(
+      {.learning_rate = work.learning_rate, .momentum = work.momentum});
+  keras::losses::SparseCategoricalCrossentropy loss_object(
+      {.from_logits = true, .reduction = keras::losses::Reduction::kNone});
+  const auto variables = model.trainable_variables();
+  const auto images = parts(work, work.x);
+  const auto labels = parts(work, work.y);
+  const int64_t global_batch = work.batch * work.replicas;
+  auto train_step = [&](Tensor x, Tensor y) {
+    GradientTape tape;
+    const Tensor loss =
+        nn::compute_average_loss(loss_object(y, model(x, /*training=*/true)), global_batch);
+    optimizer.apply_gradients(tape.gradient(loss, variables), variables);
+    return loss.detach();
+  };
+  return measure(work, [&](bool want_loss) {
+    const auto losses = strategy.run(train_step, images, labels);
+    return want_loss ? strategy.reduce(distribute::ReduceOp::kSum, losses).item<double>() : 0;
+  });
+}
+
+Measurement run_fit(distribute::Strategy& strategy, const Workload& work) {
+  auto scope = strategy.scope();
+  keras::Sequential model = make_model(work.name);
+  model.set_weights(work.weights);
+  model.compile({.optimizer = keras::optimizers::SGD(
+                     {.learning_rate = work.learning_rate, .momentum = work.momentum}),
+                 .loss = keras::losses::SparseCategoricalCrossentropy({.from_logits = true})});
+  const auto batch = data::from_tensors(work.x, work.y);
+  Measurement result;
+  result.loss_first = model.fit(batch, {.verbose = 0}).history["loss"][0];
+  model.fit(batch.repeat(work.warm), {.verbose = 0});
+  const auto start = std::chrono::steady_clock::now();
+  model.fit(batch.repeat(work.steps - 1), {.verbose = 0});
+  result.loss_last = model.fit(batch, {.verbose = 0}).history["loss"][0];
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return result;
+}
+
+}  // namespace tutti::bench
+
+int main(int argc, char** argv) {
+  using namespace tutti;
+  CLI::App app("One training workload on mirrored CPU replicas");
+  std::string name, folder, mode = "loop";
+  int64_t steps = 0, warm = -1;
+  app.add_option("--work", name, "C1, C2, C3 or C5")->required();
+  app.add_option("--data", folder, "folder that benchmarks/peers/workloads.py wrote")->required();
+  app.add_option("--mode", mode, "loop, fit or nnmodule")
+      ->check(CLI::IsMember({"loop", "fit", "nnmodule"}));
+  app.add_option("--steps", steps, "measured steps, instead of the workload's");
+  app.add_option("--warm", warm, "warm-up steps, instead of the workload's");
+  CLI11_PARSE(app, argc, argv);
+  try {
+    bench::Workload work = bench::read_workload(folder, name);
+    if (steps > 0) work.steps = steps;
+    if (warm >= 0) work.warm = warm;
+    std::vector<std::string> devices;
+    for (int i = 0; i < work.replicas; ++i) devices.push_back(cat("cpu:", i));
+    distribute::MirroredStrategy strategy({.devices = devices});
+    const bench::Measurement result = mode == "loop"  ? bench::run_loop(strategy, work)
+                                      : mode == "fit" ? bench::run_fit(strategy, work)
+                                                      : bench::run_module(strategy, work);
+    const auto rows = static_cast<double>(work.steps * work.batch * work.replicas);
+    nlohmann::json line{{"contender", "tutti_" + mode},
+                        {"workload", name},
+                        {"samples_per_s", rows / result.seconds},
+                        {"step_us", result.seconds * 1e6 / static_cast<double>(work.steps)},
+                        {"loss_first", result.loss_first},
+                        {"loss_last", result.loss_last}};
+    std::cout << line.dump() << "\n";
+  } catch (const std::exception& error) {
+    std::cerr << "train_bench: " << error.what() << "\n";
+    return 1;
+  }
+}
