@@ -24,7 +24,7 @@ endfunction()
 
 # Flags that every target of this build has, and no consumer.
 add_library(tutti_build_flags INTERFACE)
-target_compile_options(tutti_build_flags INTERFACE -Wall -Wextra -Wno-unused-parameter -Werror=return-type
+target_compile_options(tutti_build_flags INTERFACE -Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers -Werror=return-type
   $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess> ${TUTTI_SANITIZE_FLAGS})
 target_link_options(tutti_build_flags INTERFACE ${TUTTI_SANITIZE_FLAGS})
 if(TUTTI_MOLD)

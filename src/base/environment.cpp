@@ -1,4 +1,4 @@
-#include "tutti/base/environment.h"
+#include "base/environment.h"
 
 #include <charconv>
 #include <cstdlib>

@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <set>
 
-#include "tutti/base/mutex.h"
+#include "base/mutex.h"
 
 namespace tutti {
 namespace {

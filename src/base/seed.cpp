@@ -2,7 +2,7 @@
 
 #include <atomic>
 
-#include "tutti/base/mutex.h"
+#include "base/mutex.h"
 
 namespace tutti {
 namespace {

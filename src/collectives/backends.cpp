@@ -1,10 +1,10 @@
-#include "tutti/collectives/backends.h"
+#include "collectives/backends.h"
 
 #include <array>
 
+#include "collectives/in_process.h"
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
-#include "tutti/collectives/in_process.h"
 
 namespace tutti::collectives {
 namespace {

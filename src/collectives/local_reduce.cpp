@@ -1,4 +1,4 @@
-#include "tutti/collectives/local_reduce.h"
+#include "collectives/local_reduce.h"
 
 #include <algorithm>
 

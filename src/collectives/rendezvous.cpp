@@ -3,7 +3,7 @@
 // a condition variable (a wake-up costs about 40 us on a virtual machine). Whoever moves the turn
 // takes the lock only when somebody sleeps.
 
-#include "tutti/collectives/rendezvous.h"
+#include "collectives/rendezvous.h"
 
 #include <sched.h>
 

@@ -6,9 +6,9 @@
 #include <random>
 #include <thread>
 
+#include "base/mutex.h"
 #include "data/iteration.h"
 #include "tutti/base/log.h"
-#include "tutti/base/mutex.h"
 #include "tutti/base/seed.h"
 #include "tutti/data/dataset.h"
 

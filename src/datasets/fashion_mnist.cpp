@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "tutti/base/environment.h"
+#include "base/environment.h"
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
 #include "tutti/datasets/datasets.h"

@@ -2,7 +2,7 @@
 
 #include <map>
 
-#include "tutti/collectives/local_reduce.h"
+#include "collectives/local_reduce.h"
 #include "tutti/tensor/device.h"
 #include "tutti/tensor/tensor_spec.h"
 

@@ -18,9 +18,10 @@
 #include <cmath>
 #include <map>
 
+#include "collectives/local_reduce.h"
+#include "collectives/rendezvous.h"
 #include "distribute/context_stack.h"
 #include "distribute/variable_state.h"
-#include "tutti/collectives/local_reduce.h"
 #include "tutti/tensor/flat_buffer.h"
 #include "tutti/tensor/tensor_spec.h"
 

@@ -3,9 +3,10 @@
 
 #include "tutti/distribute/replica_context.h"
 
+#include "collectives/in_process.h"
+#include "collectives/rendezvous.h"
 #include "distribute/collective_gradients.h"
 #include "distribute/context_stack.h"
-#include "tutti/collectives/in_process.h"
 #include "tutti/distribute/strategy.h"
 
 namespace tutti::distribute {

@@ -6,10 +6,10 @@
 
 #include <c10/core/DeviceGuard.h>
 
+#include "base/environment.h"
+#include "collectives/in_process.h"
 #include "distribute/context_stack.h"
-#include "tutti/base/environment.h"
 #include "tutti/base/log.h"
-#include "tutti/collectives/in_process.h"
 #include "tutti/distribute/strategy.h"
 
 namespace tutti::distribute {

@@ -7,9 +7,10 @@
 #include <thread>
 #include <vector>
 
+#include "base/mutex.h"
+#include "collectives/rendezvous.h"
 #include "distribute/thread_team.h"
 #include "tutti/base/function_ref.h"
-#include "tutti/base/mutex.h"
 #include "tutti/distribute/replica_context.h"
 #include "tutti/tensor/device.h"
 

@@ -6,12 +6,13 @@
 
 #include <random>
 
+#include "base/mutex.h"
+#include "collectives/local_reduce.h"
 #include "distribute/context_stack.h"
 #include "distribute/distributed_plans.h"
 #include "distribute/thread_team.h"
 #include "tutti/base/log.h"
 #include "tutti/base/seed.h"
-#include "tutti/collectives/local_reduce.h"
 
 namespace tutti::distribute {
 

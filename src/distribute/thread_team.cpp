@@ -8,7 +8,7 @@
 #include <mutex>
 #include <thread>
 
-#include "tutti/base/environment.h"
+#include "base/environment.h"
 
 namespace tutti::distribute {
 namespace {

@@ -3,9 +3,9 @@
 
 #include "tutti/distribute/variable.h"
 
+#include "collectives/local_reduce.h"
 #include "distribute/context_stack.h"
 #include "distribute/variable_state.h"
-#include "tutti/collectives/local_reduce.h"
 #include "tutti/tensor/flat_buffer.h"
 #include "tutti/tensor/tensor_spec.h"
 

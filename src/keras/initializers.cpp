@@ -5,8 +5,8 @@
 #include <cmath>
 #include <random>
 
+#include "base/mutex.h"
 #include "keras/json.h"
-#include "tutti/base/mutex.h"
 #include "tutti/base/seed.h"
 
 namespace tutti::keras {

@@ -6,8 +6,10 @@
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <utility>
 
 namespace tutti::internal {
 namespace {
@@ -43,10 +45,14 @@ void drop_trailing_zeros(std::string& text) {
 
 double round_to_dtype(double value, at::ScalarType dtype) {
   switch (dtype) {
-    case at::ScalarType::Double: return value;
-    case at::ScalarType::Half: return static_cast<c10::Half>(static_cast<float>(value));
-    case at::ScalarType::BFloat16: return static_cast<c10::BFloat16>(static_cast<float>(value));
-    default: return static_cast<float>(value);
+    case at::ScalarType::Double:
+      return value;
+    case at::ScalarType::Half:
+      return static_cast<c10::Half>(static_cast<float>(value));
+    case at::ScalarType::BFloat16:
+      return static_cast<c10::BFloat16>(static_cast<float>(value));
+    default:
+      return static_cast<float>(value);
   }
 }
 
@@ -61,14 +67,12 @@ ScientificText scientific_text(double value, at::ScalarType dtype, int max_fract
   std::string mantissa = text.substr(0, e);
   if (mantissa.find('.') == std::string::npos) mantissa += '.';
   drop_trailing_zeros(mantissa);
-  std::string exponent = text.substr(e + 1);
-  if (exponent[0] == '+') exponent.erase(0, 1);
-  return {std::move(mantissa), std::move(exponent)};
+  return {std::move(mantissa), text.substr(e + 1)};
 }
 
 std::string positional_text(double value, at::ScalarType dtype, int max_fraction) {
-  // The shortest digits d.ddd × 10^exponent, the point moved. The library's own fixed format shows
-  // all digits of a large float: 16777216 × 10 would end in digits that the float does not have.
+  // The shortest digits d.ddd × 10^exponent with the point moved; to_chars' own fixed format would
+  // show all digits of a large float, also those that the float does not need.
   const std::string text = shortest_scientific(value, dtype);
   const auto e = text.find('e');
   const bool negative = text[0] == '-';

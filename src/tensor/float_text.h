@@ -7,12 +7,13 @@
 
 namespace tutti::internal {
 
-/// `value` without an exponent: "-1.25", "3.", "0.001". There is always a point and never a trailing
-/// zero behind it. The digits are the fewest that give the number of `dtype` back; more than
-/// `max_fraction` of them behind the point are cut, the number itself rounded half to even.
+/// `value` without an exponent: "-1.25", "3.", "0.001". There is always a point and never a
+/// trailing zero behind it. The digits are the fewest that give the number of `dtype` back; more
+/// than `max_fraction` of them behind the point are cut, the number itself rounded half to even.
 std::string positional_text(double value, at::ScalarType dtype, int max_fraction);
 
-/// The two parts of "-1.25e-05": "-1.25" (with a point, as above) and "-05", at least two digits.
+/// The two parts of "-1.25e-05": "-1.25" (with a point, as above) and "-05" (a sign and at least two
+/// digits).
 struct ScientificText {
   std::string mantissa;
   std::string exponent;

@@ -1,13 +1,13 @@
-// NumPy's rules. A column of floats is positional unless its largest magnitude is 1e8 or more, its
-// smallest nonzero one below 1e-4, or their ratio above 1000; digits are the fewest that give the
-// number back, at most 8 behind the point; columns are aligned.
+// NumPy's rules (numpy/_core/arrayprint.py, 2.3 and later). An array of floats is positional unless
+// its largest magnitude reaches a limit of the dtype, its smallest nonzero one is below 1e-4, or
+// their ratio is above 1000; at most 8 digits stand behind the point; entries have one width.
+// Above 1000 entries only the three at each end of a dimension are shown, and only those count.
 
 #include "tutti/tensor/printing.h"
 
-#include <charconv>
 #include <cmath>
-#include <cstdio>
 
+#include "tensor/float_text.h"
 #include "tutti/base/text.h"
 #include "tutti/tensor/tensor_spec.h"
 
@@ -15,60 +15,37 @@ namespace tutti {
 namespace {
 
 constexpr int kPrecision = 8;
+constexpr int kAllDigits = 400;
 constexpr int64_t kThreshold = 1000;
 constexpr int64_t kEdge = 3;
 constexpr std::size_t kLineWidth = 75;
+constexpr const char* kSummary = "...";
 
-std::string shortest(double value, bool single, std::chars_format format) {
-  char buffer[512];
-  const auto end =
-      single ? std::to_chars(buffer, buffer + sizeof(buffer), static_cast<float>(value), format).ptr
-             : std::to_chars(buffer, buffer + sizeof(buffer), value, format).ptr;
-  return std::string(buffer, end);
+std::string special_text(double value) {
+  return std::isnan(value) ? "nan" : value < 0 ? "-inf" : "inf";
 }
 
-/// Digits behind the point are cut to kPrecision (rounded), trailing zeros dropped; there is always
-/// a point.
-std::string positional(double value, bool single) {
-  std::string text = shortest(value, single, std::chars_format::fixed);
-  auto point = text.find('.');
-  if (point != std::string::npos &&
-      text.size() - point - 1 > static_cast<std::size_t>(kPrecision)) {
-    char buffer[512];
-    std::snprintf(buffer, sizeof(buffer), "%.*f", kPrecision, value);
-    text = buffer;
-    while (text.back() == '0') text.pop_back();
+/// From here on a scalar has an exponent: 10 to the decimal digits that the dtype is sure to hold.
+double scalar_limit(at::ScalarType dtype) {
+  if (dtype == at::kDouble) return 1e16;
+  return dtype == at::kHalf || dtype == at::kBFloat16 ? 1e3 : 1e6;
+}
+
+std::string scalar_text(double value, at::ScalarType dtype) {
+  if (!std::isfinite(value)) return special_text(value);
+  const double magnitude = std::abs(value);
+  if (magnitude == 0 || (magnitude >= 1e-4 && magnitude < scalar_limit(dtype))) {
+    const std::string text = internal::positional_text(value, dtype, kAllDigits);
+    return text.back() == '.' ? text + "0" : text;
   }
-  if (text.find('.') == std::string::npos) text += '.';
-  return text;
+  auto [mantissa, exponent] = internal::scientific_text(value, dtype, kAllDigits);
+  if (mantissa.back() == '.') mantissa.pop_back();
+  return mantissa + "e" + exponent;
 }
 
-struct Scientific {
-  std::string mantissa;  // "-1.25" or "1."
-  std::string exponent;  // "e-05"
-};
-Scientific scientific(double value, bool single) {
-  std::string text = shortest(value, single, std::chars_format::scientific);
-  auto e = text.find('e');
-  std::string mantissa = text.substr(0, e);
-  const auto point = mantissa.find('.');
-  if (point != std::string::npos &&
-      mantissa.size() - point - 1 > static_cast<std::size_t>(kPrecision)) {
-    char buffer[64];
-    std::snprintf(buffer, sizeof(buffer), "%.*e", kPrecision, value);
-    text = buffer;
-    e = text.find('e');
-    mantissa = text.substr(0, e);
-    while (mantissa.back() == '0') mantissa.pop_back();
-  }
-  if (mantissa.find('.') == std::string::npos) mantissa += '.';
-  return {mantissa, text.substr(e)};
-}
-
-std::string special(double value) { return std::isnan(value) ? "nan" : value < 0 ? "-inf" : "inf"; }
-
-/// Texts of floats, all of one width.
-std::vector<std::string> format_floats(const std::vector<double>& values, bool single) {
+/// The comparisons are made in the dtype, as NumPy makes them: the float nearest to 1e-4 is below
+/// 1e-4 but not below itself.
+bool needs_exponent(const std::vector<double>& values, at::ScalarType dtype) {
   double largest = 0;
   double smallest = INFINITY;
   for (double value : values) {
@@ -76,171 +53,181 @@ std::vector<std::string> format_floats(const std::vector<double>& values, bool s
     largest = std::max(largest, std::abs(value));
     smallest = std::min(smallest, std::abs(value));
   }
-  const bool exponential =
-      largest > 0 && (largest >= 1e8 || smallest < 1e-4 || largest / smallest > 1000);
-  std::vector<std::string> left(values.size()), right(values.size()), tail(values.size());
-  std::size_t left_width = 0, right_width = 0;
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    if (!std::isfinite(values[i])) continue;
-    std::string text;
-    if (exponential) {
-      auto [mantissa, exponent] = scientific(values[i], single);
-      text = mantissa;
-      tail[i] = exponent;
-    } else {
-      text = positional(values[i], single);
-    }
-    const auto point = text.find('.');
-    left[i] = text.substr(0, point);
-    right[i] = text.substr(point + 1);
-    left_width = std::max(left_width, left[i].size());
-    right_width = std::max(right_width, right[i].size());
-  }
-  std::vector<std::string> texts(values.size());
-  std::size_t width = 0;
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    if (!std::isfinite(values[i])) {
-      texts[i] = special(values[i]);
-    } else {
-      const std::string pad(right_width - right[i].size(), exponential ? '0' : ' ');
-      texts[i] =
-          std::string(left_width - left[i].size(), ' ') + left[i] + "." + right[i] + pad + tail[i];
-    }
-    width = std::max(width, texts[i].size());
-  }
-  for (std::string& text : texts) text.insert(0, width - text.size(), ' ');
-  return texts;
+  if (largest == 0) return false;
+  return largest >= std::min(1e8, scalar_limit(dtype)) ||
+         smallest < internal::round_to_dtype(1e-4, dtype) ||
+         internal::round_to_dtype(largest / smallest, dtype) > 1000;
 }
 
-std::vector<std::string> format_aligned(std::vector<std::string> texts) {
-  std::size_t width = 0;
+void align_right(std::vector<std::string>& texts, std::size_t width = 0) {
   for (const std::string& text : texts) width = std::max(width, text.size());
   for (std::string& text : texts) text.insert(0, width - text.size(), ' ');
+}
+
+std::vector<std::string> positional_texts(const std::vector<double>& values, at::ScalarType dtype) {
+  std::vector<std::string> texts;
+  std::vector<std::size_t> fractions;
+  for (double value : values) {
+    texts.push_back(std::isfinite(value) ? internal::positional_text(value, dtype, kPrecision)
+                                         : special_text(value));
+    fractions.push_back(texts.back().size() - std::min(texts.back().size(), texts.back().find('.')));
+  }
+  const std::size_t widest = *std::max_element(fractions.begin(), fractions.end());
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    if (std::isfinite(values[i])) texts[i].append(widest - fractions[i], ' ');
+  }
   return texts;
 }
 
-/// Index of the entries that are printed, per dimension: all, or the edges when the array is
-/// summarised (-1 stands for `...`).
-std::vector<int64_t> shown(int64_t size, bool summarise) {
-  std::vector<int64_t> indices;
-  for (int64_t i = 0; i < size; ++i) {
-    if (summarise && size > 2 * kEdge && i == kEdge) {
-      indices.push_back(-1);
-      i = size - kEdge;
-    }
-    indices.push_back(i);
+std::vector<std::string> exponent_texts(const std::vector<double>& values, at::ScalarType dtype) {
+  std::vector<internal::ScientificText> parts(values.size());
+  std::size_t fraction = 0, exponent = 0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (!std::isfinite(values[i])) continue;
+    parts[i] = internal::scientific_text(values[i], dtype, kPrecision);
+    fraction = std::max(fraction, parts[i].mantissa.size() - parts[i].mantissa.find('.'));
+    exponent = std::max(exponent, parts[i].exponent.size());
   }
-  return indices;
+  std::vector<std::string> texts;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    auto& [mantissa, power] = parts[i];
+    if (std::isfinite(values[i])) {
+      mantissa.append(fraction - (mantissa.size() - mantissa.find('.')), '0');
+      power.insert(1, exponent - power.size(), '0');
+    }
+    texts.push_back(std::isfinite(values[i]) ? mantissa + "e" + power : special_text(values[i]));
+  }
+  return texts;
 }
 
-class ArrayPrinter {
- public:
-  explicit ArrayPrinter(const Tensor& tensor)
-      : tensor_(tensor.detach().cpu()), summarise_(tensor.numel() > kThreshold) {}
+/// What is printed of the tensor, in order: all of it, or its corners.
+Tensor shown_part(Tensor tensor) {
+  if (tensor.numel() <= kThreshold) return tensor;
+  for (int64_t dim = 0; dim < tensor.dim(); ++dim) {
+    const int64_t size = tensor.size(dim);
+    if (size <= 2 * kEdge) continue;
+    tensor = at::cat({tensor.narrow(dim, 0, kEdge), tensor.narrow(dim, size - kEdge, kEdge)}, dim);
+  }
+  return tensor;
+}
 
-  std::string print() {
-    collect(tensor_, 0);
-    if (tensor_.is_floating_point()) {
-      texts_ = format_floats(values_, tensor_.scalar_type() != at::kDouble);
-    } else if (tensor_.scalar_type() == at::kBool) {
-      for (double value : values_) texts_.push_back(value != 0 ? "True" : "False");
-      texts_ = format_aligned(std::move(texts_));
-    } else {
-      for (int64_t value : integers_) texts_.push_back(std::to_string(value));
-      texts_ = format_aligned(std::move(texts_));
+template <class Value>
+std::vector<Value> to_vector(const Tensor& tensor, at::ScalarType dtype) {
+  const Tensor values = tensor.to(at::kCPU, dtype).contiguous();
+  const Value* data = values.const_data_ptr<Value>();
+  return std::vector<Value>(data, data + values.numel());
+}
+
+/// Texts of all entries of `tensor`.
+std::vector<std::string> entry_texts(const Tensor& tensor) {
+  const at::ScalarType dtype = tensor.scalar_type();
+  std::vector<std::string> texts;
+  if (tensor.is_floating_point()) {
+    const auto values = to_vector<double>(tensor, at::kDouble);
+    if (tensor.dim() == 0) return {scalar_text(values[0], dtype)};
+    texts = needs_exponent(values, dtype) ? exponent_texts(values, dtype)
+                                          : positional_texts(values, dtype);
+    align_right(texts);
+  } else if (dtype == at::kBool) {
+    for (uint8_t value : to_vector<uint8_t>(tensor, at::kByte)) {
+      texts.push_back(value ? "True" : "False");
     }
-    return format(0, " ", 0);
+    align_right(texts, tensor.dim() == 0 ? 0 : 5);
+  } else if (dtype == at::kUInt64) {
+    for (uint64_t value : to_vector<uint64_t>(tensor, at::kUInt64)) {
+      texts.push_back(std::to_string(value));
+    }
+    align_right(texts);
+  } else {
+    for (int64_t value : to_vector<int64_t>(tensor, at::kLong)) {
+      texts.push_back(std::to_string(value));
+    }
+    align_right(texts);
+  }
+  return texts;
+}
+
+/// Puts the texts of a tensor's entries into brackets and lines.
+class ArrayLayout {
+ public:
+  ArrayLayout(at::IntArrayRef sizes, bool summarise, std::vector<std::string> texts)
+      : sizes_(sizes), summarise_(summarise), texts_(std::move(texts)) {}
+
+  /// The sub-array from dimension `dim` on of the entries that come next; dim + 1 blanks are in
+  /// front of what it puts on further lines.
+  std::string format(std::size_t dim = 0) {
+    if (dim == sizes_.size()) return texts_[next_++];
+    if (dim + 1 == sizes_.size()) return format_row(dim);
+    const bool gap = has_gap(dim);
+    const std::string separator =
+        std::string(sizes_.size() - dim - 1, '\n') + std::string(dim + 1, ' ');
+    const int64_t num_shown = gap ? 2 * kEdge : sizes_[dim];
+    std::string text = "[";
+    for (int64_t i = 0; i < num_shown; ++i) {
+      if (i > 0) text += separator;
+      if (gap && i == kEdge) text += kSummary + separator;
+      text += format(dim + 1);
+    }
+    return text + "]";
   }
 
  private:
-  void collect(const Tensor& part, int64_t dim) {
-    if (part.dim() == 0) {
-      if (part.is_floating_point() || part.scalar_type() == at::kBool) {
-        values_.push_back(part.to(at::kDouble).item<double>());
-      } else {
-        integers_.push_back(part.item<int64_t>());
+  bool has_gap(std::size_t dim) const { return summarise_ && sizes_[dim] > 2 * kEdge; }
+
+  std::string format_row(std::size_t dim) {
+    const bool gap = has_gap(dim);
+    const int64_t num_shown = gap ? 2 * kEdge : sizes_[dim];
+    const std::string indent(dim + 1, ' ');
+    // Room for the closing brackets of all dimensions is kept free on every line.
+    const std::size_t width = kLineWidth - std::min(kLineWidth, dim + 1);
+    std::string text, line = indent;
+    const auto add = [&](const std::string& word) {
+      if (line.size() + word.size() > width && line.size() > indent.size()) {
+        text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+        line = indent;
       }
-      return;
+      line += word + " ";
+    };
+    for (int64_t i = 0; i < num_shown; ++i) {
+      if (gap && i == kEdge) add(kSummary);
+      add(texts_[next_++]);
     }
-    for (int64_t i : shown(part.size(0), summarise_)) {
-      if (i >= 0) collect(part.select(0, i), dim + 1);
-    }
+    line.pop_back();
+    return "[" + (text + line).substr(indent.size()) + "]";
   }
 
-  std::string format(int64_t dim, const std::string& indent, std::size_t closing) {
-    const int64_t left = tensor_.dim() - dim;
-    if (left == 0) return texts_[next_++];
-    const auto indices = shown(tensor_.size(dim), summarise_);
-    if (left == 1) return format_row(indices, indent, closing + 1);
-    std::string text = "[";
-    for (std::size_t i = 0; i < indices.size(); ++i) {
-      if (i) text += std::string(static_cast<std::size_t>(left - 1), '\n') + indent;
-      text += indices[i] < 0 ? "..." : format(dim + 1, indent + " ", closing + 1);
-    }
-    return text + "]";
-  }
-
-  std::string format_row(const std::vector<int64_t>& indices, const std::string& indent,
-                         std::size_t closing) {
-    std::string text = "[";
-    std::size_t column = indent.size();
-    for (std::size_t i = 0; i < indices.size(); ++i) {
-      const std::string word = indices[i] < 0 ? "..." : texts_[next_++];
-      const std::size_t limit = kLineWidth - (i + 1 == indices.size() ? closing : 0);
-      if (i) {
-        if (column + 1 + word.size() > limit) {
-          text += "\n" + indent;
-          column = indent.size();
-        } else {
-          text += " ";
-          ++column;
-        }
-      }
-      text += word;
-      column += word.size();
-    }
-    return text + "]";
-  }
-
-  Tensor tensor_;
+  at::IntArrayRef sizes_;
   bool summarise_;
-  std::vector<double> values_;
-  std::vector<int64_t> integers_;
   std::vector<std::string> texts_;
   std::size_t next_ = 0;
 };
 
+bool has_plain_entries(const Tensor& tensor) {
+  return tensor.layout() == at::kStrided && !tensor.is_meta() && !tensor.is_quantized() &&
+         !tensor.is_complex();
+}
+
 }  // namespace
 
 std::string number_to_string(double value, bool single_precision) {
-  if (!std::isfinite(value)) return special(value);
-  const double magnitude = std::abs(value);
-  if (magnitude != 0 && (magnitude >= 1e16 || magnitude < 1e-4)) {
-    const std::string text = shortest(value, single_precision, std::chars_format::scientific);
-    return text;
-  }
-  std::string text = shortest(value, single_precision, std::chars_format::fixed);
-  if (text.find('.') == std::string::npos) text += ".0";
-  return text;
+  return single_precision ? scalar_text(static_cast<float>(value), at::kFloat)
+                          : scalar_text(value, at::kDouble);
 }
 
 std::string values_to_string(const Tensor& tensor) {
   if (!tensor.defined()) return "undefined";
-  if (tensor.dim() > 0) {
-    if (tensor.numel() == 0) return "[]";
-    return ArrayPrinter(tensor).print();
-  }
-  if (tensor.is_floating_point())
-    return number_to_string(tensor.item<double>(), tensor.scalar_type() != at::kDouble);
-  if (tensor.scalar_type() == at::kBool) return tensor.item<bool>() ? "True" : "False";
-  return std::to_string(tensor.item<int64_t>());
+  if (!has_plain_entries(tensor)) return cat(tensor);
+  if (tensor.numel() == 0) return "[]";
+  const bool summarise = tensor.numel() > kThreshold;
+  return ArrayLayout(tensor.sizes(), summarise, entry_texts(shown_part(tensor.detach()))).format();
 }
 
 std::string to_string(const Tensor& tensor) {
   if (!tensor.defined()) return "Tensor(undefined)";
-  return cat("Tensor(", tensor.dim() >= 2 ? "\n" : "", values_to_string(tensor),
-             ", shape=", shape_text(tensor.sizes()), ", dtype=", dtype_name(tensor.scalar_type()),
-             ")");
+  const std::string values = values_to_string(tensor);
+  const bool several_lines = values.find('\n') != std::string::npos;
+  return cat("Tensor(", several_lines ? "\n" : "", values, ", shape=", shape_text(tensor.sizes()),
+             ", dtype=", dtype_name(tensor.scalar_type()), ")");
 }
 
 }  // namespace tutti

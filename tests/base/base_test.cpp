@@ -2,7 +2,7 @@
 
 #include <cstdlib>
 
-#include "tutti/base/environment.h"
+#include "base/environment.h"
 #include "tutti/base/error.h"
 #include "tutti/base/log.h"
 #include "tutti/base/text.h"

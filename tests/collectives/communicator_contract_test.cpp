@@ -1,7 +1,7 @@
 // Each backend enters the contract suite here, by one line.
 
+#include "collectives/in_process.h"
 #include "contract/communicator_failure_contract.h"
-#include "tutti/collectives/in_process.h"
 
 namespace tutti::collectives {
 

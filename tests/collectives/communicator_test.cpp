@@ -2,9 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "collectives/backends.h"
 #include "support/message_checks.h"
 #include "tutti/base/error.h"
-#include "tutti/collectives/backends.h"
 
 namespace tutti::collectives {
 namespace {

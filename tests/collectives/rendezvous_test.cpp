@@ -1,4 +1,4 @@
-#include "tutti/collectives/rendezvous.h"
+#include "collectives/rendezvous.h"
 
 #include <gtest/gtest.h>
 

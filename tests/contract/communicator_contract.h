@@ -11,12 +11,12 @@
 
 #include <atomic>
 
+#include "collectives/local_reduce.h"
 #include "support/message_checks.h"
 #include "support/run_on_ranks.h"
 #include "support/tensor_checks.h"
 #include "tutti/base/error.h"
 #include "tutti/collectives/communicator.h"
-#include "tutti/collectives/local_reduce.h"
 
 namespace tutti::collectives {
 

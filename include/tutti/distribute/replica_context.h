@@ -10,12 +10,14 @@
 
 #include "tutti/base/function_ref.h"
 #include "tutti/collectives/communicator.h"
-#include "tutti/collectives/rendezvous.h"
 #include "tutti/distribute/values.h"
 #include "tutti/tensor/static_nest.h"
 
 namespace at {
 struct Generator;
+}
+namespace tutti::collectives {
+class Rendezvous;
 }
 
 namespace tutti::distribute {
@@ -127,7 +129,7 @@ auto ReplicaContext::merge_call(MergeFn&& merge_fn, Args&&... args) {
   using Items = std::tuple<std::decay_t<Args>...>;
   auto call = [&](std::span<void* const> payloads) {
     return [&]<std::size_t... kIndex>(std::index_sequence<kIndex...>) {
-      auto column = [&]<std::size_t kItem>() {
+      [[maybe_unused]] auto column = [&]<std::size_t kItem>() {
         std::vector<std::tuple_element_t<kItem, Items>> items;
         for (void* payload : payloads)
           items.push_back(std::get<kItem>(*static_cast<Items*>(payload)));

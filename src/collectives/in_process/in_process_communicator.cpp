@@ -4,10 +4,10 @@
 
 #include <exception>
 
+#include "collectives/in_process.h"
+#include "collectives/local_reduce.h"
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
-#include "tutti/collectives/in_process.h"
-#include "tutti/collectives/local_reduce.h"
 #include "tutti/tensor/tensor_spec.h"
 
 namespace tutti::collectives {

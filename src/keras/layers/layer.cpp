@@ -5,8 +5,8 @@
 #include <map>
 #include <set>
 
+#include "base/mutex.h"
 #include "keras/json.h"
-#include "tutti/base/mutex.h"
 #include "tutti/distribute/strategy.h"
 #include "tutti/keras/layers.h"
 

@@ -2,7 +2,7 @@
 // left, at the end what has passed. The time of a step leaves the first one out, which pays for
 // start-up.
 
-#include "tutti/keras/progress_bar.h"
+#include "keras/training/progress_bar.h"
 
 #include <chrono>
 #include <cmath>

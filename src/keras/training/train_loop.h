@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "keras/training/progress_bar.h"
 #include "keras/training/step_source.h"
 #include "keras/training/training_state.h"
-#include "tutti/keras/progress_bar.h"
 
 namespace tutti::keras {
 

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tutti/base/mutex.h"
+#include "base/mutex.h"
 
 namespace tutti::collectives {
 

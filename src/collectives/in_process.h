@@ -4,8 +4,8 @@
 #include <memory>
 #include <vector>
 
+#include "collectives/rendezvous.h"
 #include "tutti/collectives/communicator.h"
-#include "tutti/collectives/rendezvous.h"
 
 namespace tutti::collectives {
 
