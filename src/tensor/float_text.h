@@ -12,8 +12,8 @@ namespace tutti::internal {
 /// than `max_fraction` of them behind the point are cut, the number itself rounded half to even.
 std::string positional_text(double value, at::ScalarType dtype, int max_fraction);
 
-/// The two parts of "-1.25e-05": "-1.25" (with a point, as above) and "-05" (a sign and at least two
-/// digits).
+/// The two parts of "-1.25e-05": "-1.25" (with a point, as above) and "-05" (a sign and at least
+/// two digits).
 struct ScientificText {
   std::string mantissa;
   std::string exponent;

@@ -70,7 +70,8 @@ std::vector<std::string> positional_texts(const std::vector<double>& values, at:
   for (double value : values) {
     texts.push_back(std::isfinite(value) ? internal::positional_text(value, dtype, kPrecision)
                                          : special_text(value));
-    fractions.push_back(texts.back().size() - std::min(texts.back().size(), texts.back().find('.')));
+    fractions.push_back(texts.back().size() -
+                        std::min(texts.back().size(), texts.back().find('.')));
   }
   const std::size_t widest = *std::max_element(fractions.begin(), fractions.end());
   for (std::size_t i = 0; i < texts.size(); ++i) {

@@ -7,17 +7,17 @@
 
 namespace tutti {
 
-/// The values in the layout of NumPy's `str` (2.3 and later): `[[0.7]\n [0.7]]`, `[1 2 3]`, `1.5`, `True`; `...` in the
-/// middle above 1000 elements. bfloat16, which NumPy lacks, follows the rules of float16. Complex, quantised and sparse
-/// tensors are printed by ATen.
+/// The values in the layout of NumPy's `str` (2.3 and later): `[[0.7]\n [0.7]]`, `[1 2 3]`, `1.5`,
+/// `True`; `...` in the middle above 1000 elements. bfloat16, which NumPy lacks, follows the rules
+/// of float16. Complex, quantised and sparse tensors are printed by ATen.
 std::string values_to_string(const Tensor& tensor);
 
-/// `Tensor(0.7, shape=(), dtype=float32)`, `Tensor([1 2], shape=(2,), dtype=int64)`; as in TensorFlow, values of several
-/// lines start on a line of their own.
+/// `Tensor(0.7, shape=(), dtype=float32)`, `Tensor([1 2], shape=(2,), dtype=int64)`; as in
+/// TensorFlow, values of several lines start on a line of their own.
 std::string to_string(const Tensor& tensor);
 
-/// One number as NumPy prints a scalar, with the digits that the dtype needs: `0.7` for the float 0.7f, `1.0`, `1e-05`,
-/// `nan`. From 1e6 (single precision) or 1e16 on there is an exponent.
+/// One number as NumPy prints a scalar, with the digits that the dtype needs: `0.7` for the float
+/// 0.7f, `1.0`, `1e-05`, `nan`. From 1e6 (single precision) or 1e16 on there is an exponent.
 std::string number_to_string(double value, bool single_precision);
 
 }  // namespace tutti
