@@ -132,6 +132,25 @@ TEST_F(Saving, TrainingGoesOnAsIfThereHadBeenNoInterruption) {
   }
 }
 
+TEST_F(Saving, AnOptimizerKeepsItsVariablesAndExclusions) {
+  Sequential model({Flatten(), Dense(3, {.name = "frozen"}), Dense(3, {.name = "last"})});
+  optimizers::AdamW optimizer({.weight_decay = .1});
+  optimizer.exclude_from_weight_decay({"bias"});
+  compile(model, optimizer);
+  model.fit(images(12), labels(12), quiet(1));
+  model.layers()[1]->set_trainable(false);
+  model.save(path());
+  const auto loaded = load_model(path());
+  model.fit(images(12), labels(12), quiet(2, 1));
+  loaded->fit(images(12), labels(12), quiet(2, 1));
+  expect_same_weights(*loaded, model);
+  loaded->layers()[1]->set_trainable(true);
+  model.layers()[1]->set_trainable(true);
+  model.fit(images(12), labels(12), quiet(3, 2));
+  loaded->fit(images(12), labels(12), quiet(3, 2));
+  expect_same_weights(*loaded, model);
+}
+
 TEST_F(Saving, AnyStrategyLoadsWhatAnotherSaved) {
   std::vector<Tensor> saved;
   {

@@ -3,6 +3,7 @@
 
 #include <concepts>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -68,6 +69,9 @@ class LayerImpl {
   /// Penalties of this layer's regularised weights, one scalar each, with gradient; none when it is
   /// not trainable.
   std::vector<Tensor> losses() const;
+  /// Weights of more entries than `numel` become InvalidArgument: for layers from descriptions that
+  /// are not trusted.
+  void limit_weights(int64_t numel) { weight_limit_ = numel; }
 
  protected:
   virtual void build(const Shape& input) {}
@@ -82,6 +86,7 @@ class LayerImpl {
   Shape input_shape_;
   bool built_ = false;
   bool trainable_ = true;
+  int64_t weight_limit_ = std::numeric_limits<int64_t>::max();
   std::vector<Variable> weights_;
   std::vector<std::pair<Variable, Regularizer>> penalties_;
 };

@@ -116,6 +116,16 @@ std::vector<Tensor> LayerImpl::losses() const {
 }
 
 Variable LayerImpl::add_weight(const WeightOptions& options) {
+  int64_t numel = 1;
+  bool fits = true;
+  for (int64_t size : options.shape) {
+    fits = fits && size >= 0 && !__builtin_mul_overflow(numel, size, &numel);
+  }
+  if (!fits || numel > weight_limit_) {
+    throw InvalidArgument(cat(class_name(), " [", name_, "]: a weight \"", options.name,
+                              "\" of shape ", shape_text(options.shape), ", expected at most ",
+                              weight_limit_, " entries"));
+  }
   Tensor initial = options.initializer(options.shape);
   if (!options.storage_order.empty()) {
     std::vector<int64_t> back(options.storage_order.size());

@@ -164,6 +164,7 @@ std::string Optimizer::name() const { return impl().name; }
 std::string Optimizer::config() const {
   Json json = impl().config;
   json["learning_rate"] = learning_rate();
+  if (!impl().no_decay.empty()) json["exclude_from_weight_decay"] = impl().no_decay;
   return json.dump();
 }
 
@@ -283,8 +284,9 @@ Adagrad::Adagrad(const AdagradOptions& options) {
                                  clipping_of(options));
 }
 
-Optimizer Optimizer::from_config(const std::string& class_name, const std::string& config) {
-  const Json json = parse_object(cat("optimizer ", class_name), config);
+namespace {
+
+Optimizer from_json(const std::string& class_name, const Json& json) {
   const std::string name = to_lower(class_name);
   if (name == "sgd") {
     SGDOptions options;
@@ -322,6 +324,16 @@ Optimizer Optimizer::from_config(const std::string& class_name, const std::strin
   }
   throw InvalidArgument(
       cat("optimizer: \"", class_name, "\", expected sgd, adam, adamw, rmsprop or adagrad"));
+}
+
+}  // namespace
+
+Optimizer Optimizer::from_config(const std::string& class_name, const std::string& config) {
+  const Json json = parse_object(cat("optimizer ", class_name), config);
+  Optimizer optimizer = from_json(class_name, json);
+  optimizer.exclude_from_weight_decay(
+      member<std::vector<std::string>>(json, "exclude_from_weight_decay", {}));
+  return optimizer;
 }
 
 Optimizer::Optimizer(const std::string& name) : Optimizer(from_config(name, "{}")) {}

@@ -1,6 +1,8 @@
 // Model::save and load_model: the architecture, the compiled parts and the optimizer as JSON, the
 // numbers as tensors of the file.
 
+#include <algorithm>
+
 #include "keras/json.h"
 #include "keras/training/training_state.h"
 #include "tutti/io/tensor_file.h"
@@ -76,6 +78,45 @@ void take_weights(Model& model, const io::TensorFile& file, const std::string& p
   model.set_weights(values);
 }
 
+std::vector<Variable> variables_named(const Model& model, const std::vector<std::string>& names,
+                                      const std::string& path) {
+  const std::vector<Variable> weights = model.weights();
+  std::vector<Variable> found;
+  for (const std::string& name : names) {
+    const auto at = std::find_if(weights.begin(), weights.end(),
+                                 [&](const Variable& weight) { return weight.name() == name; });
+    if (at == weights.end() || !at->trainable()) {
+      throw DataLoss(cat("load_model [", path, "]: an optimizer with slots for \"", name,
+                         "\", which is no such weight of the model; the file is damaged"));
+    }
+    found.push_back(*at);
+  }
+  return found;
+}
+
+/// The layers that a file describes. No weight of theirs may be larger than the largest in the
+/// file, so that a false description takes no memory.
+std::vector<layers::Layer> layers_from(const Json& json, const io::TensorFile& file,
+                                       const std::string& path) {
+  const Json described = member<Json>(json, "layers", Json::array());
+  if (!described.is_array() || described.empty()) {
+    throw DataLoss(cat("load_model [", path, "]: no list of layers; the file is damaged"));
+  }
+  int64_t largest = 0;
+  for (const auto& [name, tensor] : file.tensors) largest = std::max(largest, tensor.numel());
+  std::vector<layers::Layer> layers;
+  for (const Json& layer : described) {
+    const auto class_name = member<std::string>(layer, "class_name", "");
+    if (class_name.empty()) {
+      throw DataLoss(cat("load_model [", path, "]: a layer without class; the file is damaged"));
+    }
+    layers.push_back(layers::layer_from_config(
+        class_name, member<Json>(layer, "config", Json::object()).dump()));
+    layers.back()->limit_weights(largest);
+  }
+  return layers;
+}
+
 }  // namespace
 
 /// Reads and writes what of a model is private.
@@ -84,10 +125,22 @@ struct ModelFile {
     const Model::Training& training = *model.training_;
     return {{"optimizer", described(training.optimizer)},
             {"iterations", training.optimizer.iterations()},
+            {"optimizer_variables", optimized(training.optimizer)},
             {"loss", described(training.loss)},
             {"metrics", metric_specs(training.metric_specs)},
             {"weighted_metrics", metric_specs(training.weighted_metric_specs)},
             {"steps_per_execution", training.steps_per_execution}};
+  }
+  /// Names of the variables that have slots, in the optimizer's order; a slot's name is that of its
+  /// variable with the slot behind.
+  static Json optimized(const optimizers::Optimizer& optimizer) {
+    Json names = Json::array();
+    if (!optimizer.built() || optimizer.slot_names().empty()) return names;
+    const std::string slot = optimizer.slot_names()[0];
+    for (const Variable& variable : optimizer.slots(slot)) {
+      names.push_back(variable.name().substr(0, variable.name().size() - slot.size() - 1));
+    }
+    return names;
   }
   static void put_slots(const Model& model, io::TensorFile& file) {
     const optimizers::Optimizer& optimizer = model.training_->optimizer;
@@ -113,7 +166,8 @@ struct ModelFile {
     optimizers::Optimizer& made = model.optimizer();
     made.set_iterations(member<int64_t>(json, "iterations", 0));
     if (count_tensors(file, "slots/") == 0) return;
-    made.build(model.trainable_variables());
+    made.build(variables_named(
+        model, member<std::vector<std::string>>(json, "optimizer_variables", {}), path));
     for (const std::string& slot : made.slot_names()) {
       std::size_t index = 0;
       for (Variable variable : made.slots(slot)) {
@@ -169,14 +223,9 @@ std::unique_ptr<Model> load_model(const std::string& path, const LoadModelOption
                               member<int>(json, "format", 0), ", expected a model of format ",
                               kFormatVersion, "; weights are read by load_weights"));
   }
-  std::vector<layers::Layer> layers;
-  for (const Json& layer : member<Json>(json, "layers", Json::array())) {
-    layers.push_back(
-        layers::layer_from_config(member<std::string>(layer, "class_name", ""),
-                                  member<Json>(layer, "config", Json::object()).dump()));
-  }
   auto model = std::make_unique<Sequential>(
-      std::move(layers), SequentialOptions{.name = member<std::string>(json, "name", "")});
+      layers_from(json, file, path),
+      SequentialOptions{.name = member<std::string>(json, "name", "")});
   model->build(member<layers::Shape>(json, "input_shape", {}));
   take_weights(*model, file, path);
   if (options.compile && json.contains("compiled"))
