@@ -1,16 +1,28 @@
 #include "tutti/tensor/device.h"
 
+#include <algorithm>
 #include <ostream>
+#include <vector>
 
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
 
 namespace tutti {
+namespace {
+
+/// What may stand in front of the device in TensorFlow's full form, between slashes.
+bool is_place(const std::string& part) {
+  return part.empty() || part.rfind("job:", 0) == 0 || part.rfind("replica:", 0) == 0 ||
+         part.rfind("task:", 0) == 0;
+}
+
+}  // namespace
 
 DeviceName DeviceName::parse(const std::string& text) {
-  std::string name = to_lower(text);
-  // TensorFlow's full form: what counts is behind the last slash.
-  if (const auto slash = name.rfind('/'); slash != std::string::npos) name = name.substr(slash + 1);
+  std::vector<std::string> parts = split(to_lower(text), '/');
+  std::string name = parts.back();
+  parts.pop_back();
+  const bool placed = std::all_of(parts.begin(), parts.end(), is_place);
   if (name.rfind("device:", 0) == 0) name = name.substr(7);
   const auto colon = name.find(':');
   const std::string kind = name.substr(0, colon);
@@ -18,7 +30,7 @@ DeviceName DeviceName::parse(const std::string& text) {
   const bool number = !digits.empty() && digits.size() <= 4 &&
                       digits.find_first_not_of("0123456789") == std::string::npos;
   DeviceName device;
-  if (number && (kind == "cpu" || kind == "gpu" || kind == "cuda")) {
+  if (placed && number && (kind == "cpu" || kind == "gpu" || kind == "cuda")) {
     device.kind = kind == "cpu" ? Kind::kCpu : Kind::kCuda;
     device.index = std::stoi(digits);
     if (device.index < kMaxLogicalCpus) return device;

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstdlib>
 #include <utility>
 
@@ -29,11 +30,16 @@ std::string shortest_scientific(double value, at::ScalarType dtype) {
   if (dtype != at::ScalarType::Half && dtype != at::ScalarType::BFloat16) {
     return chars(static_cast<float>(value), kScientific);
   }
+  // Of two texts equally near, one may lie too far below a power of two, where the numbers are
+  // denser; the slightly larger number gives the other one.
+  const double above = std::nextafter(value, std::copysign(INFINITY, value));
   for (int fraction = 0;; ++fraction) {
-    const std::string text = chars(value, kScientific, fraction);
-    double read = 0;
-    std::from_chars(text.data(), text.data() + text.size(), read);
-    if (round_to_dtype(read, dtype) == value) return text;
+    for (double number : {value, above}) {
+      const std::string text = chars(number, kScientific, fraction);
+      double read = 0;
+      std::from_chars(text.data(), text.data() + text.size(), read);
+      if (round_to_dtype(read, dtype) == value) return text;
+    }
   }
 }
 
@@ -56,17 +62,20 @@ double round_to_dtype(double value, at::ScalarType dtype) {
   }
 }
 
-ScientificText scientific_text(double value, at::ScalarType dtype, int max_fraction) {
+ScientificText scientific_text(double value, at::ScalarType dtype, int max_fraction,
+                               int min_fraction) {
   std::string text = shortest_scientific(value, dtype);
-  auto e = text.find('e');
   const auto point = text.find('.');
-  if (point != std::string::npos && e - point - 1 > static_cast<std::size_t>(max_fraction)) {
-    text = chars(value, std::chars_format::scientific, max_fraction);
-    e = text.find('e');
+  const int fraction =
+      point == std::string::npos ? 0 : static_cast<int>(text.find('e') - point - 1);
+  if (fraction > max_fraction || fraction < min_fraction) {
+    const int wanted = std::clamp(fraction, min_fraction, max_fraction);
+    text = chars(value, std::chars_format::scientific, wanted);
   }
+  const auto e = text.find('e');
   std::string mantissa = text.substr(0, e);
   if (mantissa.find('.') == std::string::npos) mantissa += '.';
-  drop_trailing_zeros(mantissa);
+  if (min_fraction == 0) drop_trailing_zeros(mantissa);
   return {std::move(mantissa), text.substr(e + 1)};
 }
 

@@ -13,12 +13,14 @@ namespace tutti::internal {
 std::string positional_text(double value, at::ScalarType dtype, int max_fraction);
 
 /// The two parts of "-1.25e-05": "-1.25" (with a point, as above) and "-05" (a sign and at least
-/// two digits).
+/// two digits). Fewer than `min_fraction` digits behind the point are filled up with the next ones
+/// of the number itself, not with zeros: 0.1f with 9 is "1.000000015e-01".
 struct ScientificText {
   std::string mantissa;
   std::string exponent;
 };
-ScientificText scientific_text(double value, at::ScalarType dtype, int max_fraction);
+ScientificText scientific_text(double value, at::ScalarType dtype, int max_fraction,
+                               int min_fraction = 0);
 
 /// `value` rounded to the numbers that `dtype` has.
 double round_to_dtype(double value, at::ScalarType dtype);

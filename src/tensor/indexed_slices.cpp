@@ -5,6 +5,14 @@
 #include "tutti/tensor/tensor_spec.h"
 
 namespace tutti {
+namespace {
+
+std::string found(const Tensor& tensor) {
+  return tensor.defined() ? cat(dtype_name(tensor.scalar_type()), " ", shape_text(tensor.sizes()))
+                          : "undefined";
+}
+
+}  // namespace
 
 void IndexedSlices::check() const {
   const bool fits =
@@ -12,12 +20,12 @@ void IndexedSlices::check() const {
       indices.scalar_type() == at::kLong && values.dim() >= 1 &&
       values.size(0) == indices.size(0) &&
       static_cast<std::size_t>(values.dim()) == dense_shape.size() &&
-      std::equal(dense_shape.begin() + 1, dense_shape.end(), values.sizes().begin() + 1);
+      std::equal(dense_shape.begin() + 1, dense_shape.end(), values.sizes().begin() + 1) &&
+      dense_shape[0] >= 0;
   if (!fits) {
     throw InvalidArgument(
-        cat("IndexedSlices: values ", values.defined() ? shape_text(values.sizes()) : "undefined",
-            ", indices ", indices.defined() ? shape_text(indices.sizes()) : "undefined",
-            ", dense shape ", shape_text(dense_shape),
+        cat("IndexedSlices: values ", found(values), ", indices ", found(indices), ", dense shape ",
+            shape_text(dense_shape),
             ", expected values [n, …], int64 indices [n] and the dense shape of rank ≥ 1 with the "
             "same rows"));
   }
@@ -26,7 +34,7 @@ void IndexedSlices::check() const {
   const int64_t high = indices.max().item<int64_t>();
   if (low < 0 || high >= dense_shape[0]) {
     throw InvalidArgument(cat("IndexedSlices: indices from ", low, " to ", high,
-                              ", expected from 0 to ", dense_shape[0] - 1));
+                              ", expected 0 or more and below ", dense_shape[0]));
   }
 }
 

@@ -81,22 +81,23 @@ std::vector<std::string> positional_texts(const std::vector<double>& values, at:
 }
 
 std::vector<std::string> exponent_texts(const std::vector<double>& values, at::ScalarType dtype) {
-  std::vector<internal::ScientificText> parts(values.size());
-  std::size_t fraction = 0, exponent = 0;
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    if (!std::isfinite(values[i])) continue;
-    parts[i] = internal::scientific_text(values[i], dtype, kPrecision);
-    fraction = std::max(fraction, parts[i].mantissa.size() - parts[i].mantissa.find('.'));
-    exponent = std::max(exponent, parts[i].exponent.size());
+  int fraction = 0;
+  std::size_t exponent = 0;
+  for (double value : values) {
+    if (!std::isfinite(value)) continue;
+    const auto [mantissa, power] = internal::scientific_text(value, dtype, kPrecision);
+    fraction = std::max(fraction, static_cast<int>(mantissa.size() - mantissa.find('.')) - 1);
+    exponent = std::max(exponent, power.size());
   }
   std::vector<std::string> texts;
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    auto& [mantissa, power] = parts[i];
-    if (std::isfinite(values[i])) {
-      mantissa.append(fraction - (mantissa.size() - mantissa.find('.')), '0');
-      power.insert(1, exponent - power.size(), '0');
+  for (double value : values) {
+    if (!std::isfinite(value)) {
+      texts.push_back(special_text(value));
+      continue;
     }
-    texts.push_back(std::isfinite(values[i]) ? mantissa + "e" + power : special_text(values[i]));
+    auto [mantissa, power] = internal::scientific_text(value, dtype, fraction, fraction);
+    power.insert(1, exponent - std::min(exponent, power.size()), '0');
+    texts.push_back(mantissa + "e" + power);
   }
   return texts;
 }

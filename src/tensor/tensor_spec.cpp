@@ -10,7 +10,7 @@ struct DtypeName {
   at::ScalarType dtype;
   const char* name;
 };
-constexpr std::array<DtypeName, 12> kDtypes{{{at::kFloat, "float32"},
+constexpr std::array<DtypeName, 15> kDtypes{{{at::kFloat, "float32"},
                                              {at::kDouble, "float64"},
                                              {at::kHalf, "float16"},
                                              {at::kBFloat16, "bfloat16"},
@@ -19,29 +19,36 @@ constexpr std::array<DtypeName, 12> kDtypes{{{at::kFloat, "float32"},
                                              {at::kShort, "int16"},
                                              {at::kInt, "int32"},
                                              {at::kLong, "int64"},
+                                             {at::kUInt16, "uint16"},
+                                             {at::kUInt32, "uint32"},
+                                             {at::kUInt64, "uint64"},
                                              {at::kBool, "bool"},
                                              {at::kComplexFloat, "complex64"},
                                              {at::kComplexDouble, "complex128"}}};
 
+const char* opening(const NestOf<std::string>& nest) {
+  return nest.kind() == NestKind::kTuple ? "(" : nest.kind() == NestKind::kList ? "[" : "{";
+}
+
+const char* closing(const NestOf<std::string>& nest) {
+  if (nest.kind() == NestKind::kTuple) return nest.size() == 1 ? ",)" : ")";
+  return nest.kind() == NestKind::kList ? "]" : "}";
+}
+
+/// The text of a map's key, nothing for an item of a tuple or list.
+std::string key_text(const NestOf<std::string>& nest, std::size_t item) {
+  return nest.kind() == NestKind::kMap ? cat("'", nest.keys()[item], "': ") : "";
+}
+
 std::string one_line(const NestOf<std::string>& nest) {
-  switch (nest.kind()) {
-    case NestKind::kNone:
-      return "None";
-    case NestKind::kLeaf:
-      return nest.leaf();
-    default:
-      break;
-  }
-  std::string text = nest.kind() == NestKind::kTuple  ? "("
-                     : nest.kind() == NestKind::kList ? "["
-                                                      : "{";
+  if (nest.kind() == NestKind::kNone) return "None";
+  if (nest.is_leaf()) return nest.leaf();
+  std::string text = opening(nest);
   for (std::size_t i = 0; i < nest.size(); ++i) {
     if (i) text += ", ";
-    if (nest.kind() == NestKind::kMap) text += cat("'", nest.keys()[i], "': ");
-    text += one_line(nest.items()[i]);
+    text += key_text(nest, i) + one_line(nest.items()[i]);
   }
-  if (nest.kind() == NestKind::kTuple) return text + (nest.size() == 1 ? ",)" : ")");
-  return text + (nest.kind() == NestKind::kList ? "]" : "}");
+  return text + closing(nest);
 }
 
 /// A leaf's text may itself have several lines; they are moved right with it.
@@ -52,6 +59,24 @@ std::string indented(const std::string& text, std::size_t columns) {
     if (c == '\n') moved.append(columns, ' ');
   }
   return moved;
+}
+
+/// `after` characters (commas, closing brackets of outer nests) will stand behind the last line.
+std::string layout(const NestOf<std::string>& nest, std::size_t columns, std::size_t after) {
+  const std::string line = one_line(nest);
+  const bool fits = line.size() + after <= columns && line.find('\n') == std::string::npos;
+  if (nest.size() == 0 || fits) return line;
+  const std::string end = closing(nest);
+  std::string text = opening(nest);
+  for (std::size_t i = 0; i < nest.size(); ++i) {
+    if (i) text += ",\n ";
+    const std::string key = key_text(nest, i);
+    const std::size_t indent = 1 + key.size();
+    const std::size_t behind = i + 1 < nest.size() ? 1 : end.size() + after;
+    const std::size_t room = columns - std::min(columns, indent);
+    text += key + indented(layout(nest.items()[i], room, behind), indent);
+  }
+  return text + end;
 }
 
 }  // namespace
@@ -73,6 +98,9 @@ at::ScalarType dtype_from_name(const std::string& name) {
 }
 
 TensorSpec TensorSpec::of(const Tensor& tensor) {
+  if (!tensor.defined()) {
+    throw InvalidArgument("TensorSpec::of: an undefined tensor, expected one with values");
+  }
   return {tensor.sizes().vec(), tensor.scalar_type(), false};
 }
 
@@ -127,22 +155,7 @@ std::ostream& operator<<(std::ostream& out, const SpecNest& spec) {
 }
 
 std::string layout_nest_text(const NestOf<std::string>& nest, std::size_t columns) {
-  const std::string line = one_line(nest);
-  if (nest.size() == 0 || (line.size() <= columns && line.find('\n') == std::string::npos))
-    return line;
-  std::string text = nest.kind() == NestKind::kTuple  ? "("
-                     : nest.kind() == NestKind::kList ? "["
-                                                      : "{";
-  for (std::size_t i = 0; i < nest.size(); ++i) {
-    if (i) text += ",\n ";
-    std::string key;
-    if (nest.kind() == NestKind::kMap) key = cat("'", nest.keys()[i], "': ");
-    text += key +
-            indented(layout_nest_text(nest.items()[i], columns - std::min(columns, 1 + key.size())),
-                     1 + key.size());
-  }
-  if (nest.kind() == NestKind::kTuple) return text + (nest.size() == 1 ? ",)" : ")");
-  return text + (nest.kind() == NestKind::kList ? "]" : "}");
+  return layout(nest, columns, 0);
 }
 
 }  // namespace tutti

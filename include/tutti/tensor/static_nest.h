@@ -2,6 +2,7 @@
 // Bridge between static nests (tuple, pair, vector, map<string, …> of tensors, to any depth) and
 // run-time Nests.
 
+#include <concepts>
 #include <map>
 #include <string>
 #include <tuple>
@@ -22,8 +23,8 @@ struct NestTraits;
 namespace internal {
 inline void expect_nest(const Nest& nest, NestKind kind, std::size_t size, const char* what) {
   if (nest.kind() != kind || (kind == NestKind::kTuple && nest.size() != size)) {
-    throw InvalidArgument(
-        cat("element: found the structure ", nest.structure(), ", expected ", what));
+    throw InvalidArgument(cat("element: found the structure ", nest.structure(), ", expected ",
+                              what, kind == NestKind::kTuple ? cat(" of ", size) : ""));
   }
 }
 }  // namespace internal
@@ -50,8 +51,7 @@ struct NestTraits<std::tuple<Items...>> {
         value);
   }
   static std::tuple<Items...> from_nest(const Nest& nest) {
-    internal::expect_nest(nest, NestKind::kTuple, sizeof...(Items),
-                          "a tuple of another length or kind");
+    internal::expect_nest(nest, NestKind::kTuple, sizeof...(Items), "a tuple");
     return unpack(nest, std::index_sequence_for<Items...>());
   }
 
@@ -70,7 +70,7 @@ struct NestTraits<std::pair<First, Second>> {
         {NestTraits<First>::to_nest(value.first), NestTraits<Second>::to_nest(value.second)});
   }
   static std::pair<First, Second> from_nest(const Nest& nest) {
-    internal::expect_nest(nest, NestKind::kTuple, 2, "a tuple of 2");
+    internal::expect_nest(nest, NestKind::kTuple, 2, "a tuple");
     return {NestTraits<First>::from_nest(nest.items()[0]),
             NestTraits<Second>::from_nest(nest.items()[1])};
   }
