@@ -47,7 +47,8 @@ Split read_split(const std::string& prefix) {
                        " and labels ", shape_text(labels.sizes()),
                        ", expected one label for each of [N, height, width]; ", kPackage));
   }
-  return {images.unsqueeze(-1), labels.to(at::kLong)};
+  const int64_t rows = environment_int("TUTTI_DATASETS_LIMIT", images.size(0), 1, images.size(0));
+  return {images.narrow(0, 0, rows).unsqueeze(-1), labels.narrow(0, 0, rows).to(at::kLong)};
 }
 
 }  // namespace
