@@ -316,7 +316,10 @@ PlanPtr legacy_rebatch(PlanPtr input, int num_pieces) {
 
 PlanPtr static_rebatch(PlanPtr input, std::vector<int64_t> sizes) {
   int64_t total = 0;
-  for (int64_t size : sizes) total += size;
+  for (int64_t size : sizes) {
+    if (size < 0) throw InvalidArgument(cat("rebatch: size ", size, ", expected none below 0"));
+    total += size;
+  }
   if (total < 1)
     throw InvalidArgument("rebatch: sizes that add up to 0, expected at least one row");
   return std::make_shared<StaticRebatchPlan>(std::move(input), std::move(sizes));

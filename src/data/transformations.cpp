@@ -309,7 +309,9 @@ class ConcatenatePlan : public Plan {
     return a == kUnknown || b == kUnknown ? kUnknown : a + b;
   }
   SpecNest element_spec() const override {
+    if (inputs()[0]->cardinality() == 0) return inputs()[1]->element_spec();
     const SpecNest a = inputs()[0]->element_spec();
+    if (inputs()[1]->cardinality() == 0) return a;
     const auto theirs = flatten(inputs()[1]->element_spec());
     std::size_t next = 0;
     return a.map_leaves([&](const TensorSpec& leaf) { return leaf.relaxed_with(theirs[next++]); });
