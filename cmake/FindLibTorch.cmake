@@ -41,4 +41,14 @@ if(LibTorch_FOUND)
     INTERFACE_INCLUDE_DIRECTORIES "${TUTTI_TORCH_INCLUDE};${TUTTI_TORCH_INCLUDE}/torch/csrc/api/include"
     INTERFACE_SYSTEM_INCLUDE_DIRECTORIES "${TUTTI_TORCH_INCLUDE};${TUTTI_TORCH_INCLUDE}/torch/csrc/api/include"
     INTERFACE_LINK_LIBRARIES Tutti::C10)
+  if(TUTTI_WITH_CUDA)
+    # Nothing of ours names a symbol of torch_cuda: without no-as-needed the linker would leave it, and its kernels, out.
+    find_library(TUTTI_TORCH_CUDA_LIBRARY NAMES torch_cuda HINTS ${TUTTI_TORCH_LIBRARY_DIR} NO_DEFAULT_PATH)
+    if(NOT TUTTI_TORCH_CUDA_LIBRARY)
+      message(FATAL_ERROR "TUTTI_WITH_CUDA: no libtorch_cuda in ${TUTTI_TORCH_LIBRARY_DIR}, expected a LibTorch with CUDA; \
+name one by CMAKE_PREFIX_PATH or TORCH_HOME")
+    endif()
+    set_property(TARGET Tutti::LibTorch APPEND PROPERTY INTERFACE_LINK_OPTIONS
+      "LINKER:--push-state,--no-as-needed,${TUTTI_TORCH_CUDA_LIBRARY},--pop-state" "LINKER:-rpath,${TUTTI_TORCH_LIBRARY_DIR}")
+  endif()
 endif()
