@@ -1,132 +1,175 @@
-"""The workloads in PyTorch. --mode ddp: two processes, DDP as it comes; ddp_tuned: bucket views, static graph, no buffer broadcast,
-fused SGD, denormals flushed; single: one process, both cores, the doubled batch. One JSON line a workload."""
+#!/usr/bin/env python3
+"""The workloads in PyTorch.
+
+--mode ddp        two processes, DistributedDataParallel with Gloo, defaults
+       ddp_tuned  the same with bucket views, a static graph, no buffer broadcast, the fused optimizer, denormals flushed
+       single     no distribution: one process, both cores, the doubled batch; fused optimizer, denormals flushed
+Every process gets cores / processes threads. In C3 `single` normalises over the doubled batch, so its loss differs by design.
+"""
 import argparse
-import json
+import os
 import socket
 import time
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
-import torch.nn as nn
 import torch.nn.functional as F
+from torch import nn
 
-from workloads import LEARNING_RATE, MOMENTUM, REPLICAS, WORKLOADS, data, resnet20, scaled, weights
+import workloads as w
+
+CORES = 2
 
 
 class ResNet20(nn.Module):
     def __init__(self):
         super().__init__()
-        self.conv = nn.ModuleDict({n: nn.Conv2d(i, o, k, s, k // 2, bias=False) for n, k, i, o, s in resnet20()})
-        self.norm = nn.ModuleDict({n: nn.BatchNorm2d(o) for n, _, _, o, _ in resnet20() if not n.endswith("p")})
-        self.head = nn.Linear(64, 10)
+        self.convolutions = nn.ModuleDict()
+        self.norms = nn.ModuleDict()
+        for c in w.resnet20():
+            self.convolutions[c.name] = nn.Conv2d(c.inputs, c.outputs, c.kernel, c.stride, c.kernel // 2, bias=False)
+            if c.normalised:
+                self.norms[c.name] = nn.BatchNorm2d(c.outputs, w.BATCH_NORM_EPSILON, 1 - w.BATCH_NORM_MOMENTUM)
+        self.dense = nn.Linear(64, w.CLASSES)
+
+    def normalised(self, name, x):
+        return self.norms[name](self.convolutions[name](x))
 
     def forward(self, x):
-        x = F.relu(self.norm["stem"](self.conv["stem"](x)), inplace=True)
-        for stage in range(3):
-            for block in range(3):
-                p = f"stage{stage}block{block}"
-                y = F.relu(self.norm[p + "a"](self.conv[p + "a"](x)), inplace=True)
-                y = self.norm[p + "b"](self.conv[p + "b"](y))
-                x = F.relu(y + (self.conv[p + "p"](x) if p + "p" in self.conv else x))
-        return self.head(x.mean((2, 3)))
+        x = F.relu(self.normalised("stem", x))
+        for name in self.convolutions:
+            if not name.endswith("conv1"):
+                continue
+            block = name.removesuffix("conv1")
+            y = self.normalised(block + "conv2", F.relu(self.normalised(name, x)))
+            shortcut = block + "shortcut"
+            x = F.relu(y + (self.convolutions[shortcut](x) if shortcut in self.convolutions else x))
+        return self.dense(x.mean(dim=(2, 3)))
+
+    def named_layers(self):
+        for name, conv in self.convolutions.items():
+            yield name, conv
+        yield "dense", self.dense
 
 
-def make_model(name):
+def mlp(hidden):
+    model = nn.Sequential(nn.Linear(784, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(),
+                          nn.Linear(hidden, w.CLASSES))
+    return model, {"dense0": model[0], "dense1": model[2], "dense2": model[4]}
+
+
+def cnn():
+    model = nn.Sequential(nn.Conv2d(1, 32, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(32, 64, 3), nn.ReLU(),
+                          nn.MaxPool2d(2), nn.Flatten(), nn.Linear(1600, 128), nn.ReLU(), nn.Linear(128, w.CLASSES))
+    return model, {"conv0": model[0], "conv1": model[3], "dense0": model[7], "dense1": model[9]}
+
+
+def build(name):
+    """The model with the weights of workloads.weights, turned from Keras' layouts into PyTorch's."""
     if name == "C3":
-        return ResNet20()
-    if name == "C5":
-        return nn.Sequential(nn.Conv2d(1, 32, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2),
-                             nn.Flatten(), nn.Linear(1600, 128), nn.ReLU(), nn.Linear(128, 10))
-    units = 512 if name == "C1" else 2048
-    return nn.Sequential(nn.Linear(784, units), nn.ReLU(), nn.Linear(units, units), nn.ReLU(), nn.Linear(units, 10))
-
-
-@torch.no_grad()
-def load(model, name):
-    """Keras' layouts into PyTorch's: [in, out] is turned, HWIO becomes OIHW, the first dense layer after Flatten is permuted."""
-    values = dict(weights(name))
-    if name == "C5":
-        values["fc0/kernel"] = values["fc0/kernel"].reshape(5, 5, 64, 128).transpose(2, 0, 1, 3).reshape(1600, 128)
-    if name == "C3":
-        modules = [(n, model.conv[n]) for n, *_ in resnet20()] + [("head", model.head)]
+        model = ResNet20()
+        layers = dict(model.named_layers())
     else:
-        labels = [k.split("/")[0] for k in values if k.endswith("kernel")]
-        modules = list(zip(labels, [m for m in model if isinstance(m, (nn.Linear, nn.Conv2d))]))
-    for label, module in modules:
-        kernel = torch.from_numpy(values[label + "/kernel"])
-        module.weight.copy_(kernel.T if kernel.dim() == 2 else kernel.permute(3, 2, 0, 1))
-        if module.bias is not None:
-            module.bias.copy_(torch.from_numpy(values[label + "/bias"]))
+        model, layers = cnn() if name == "C5" else mlp(512 if name == "C1" else 2048)
+    torch_name = {"kernel": "weight", "bias": "bias"}
+    with torch.no_grad():
+        for title, array in w.weights(name).items():
+            layer, part = title.split("/")
+            value = torch.from_numpy(array)
+            if value.dim() == 4:
+                value = value.permute(3, 2, 0, 1)
+            elif value.dim() == 2:
+                if (name, layer) == ("C5", "dense0"):  # rows from height-width-channel to channel-height-width order
+                    value = value.view(5, 5, 64, -1).permute(2, 0, 1, 3).flatten(0, 2)
+                value = value.T
+            getattr(layers[layer], torch_name[part]).copy_(value)
+    return model.train()
 
 
-def run(rank, args, port):
-    world = 1 if args.mode == "single" else REPLICAS
-    tuned = args.mode != "ddp"
-    torch.set_num_threads(REPLICAS // world)
-    if tuned:
+def batch_of(name, rank, world, channels_last):
+    x, y = (torch.from_numpy(part).chunk(world)[rank] for part in w.data(name))
+    if x.dim() == 4:
+        x = x.permute(0, 3, 1, 2)
+        # A copy: contiguous() would keep the strides of one-channel images, which send convolutions down the NHWC path.
+        x = x.clone(memory_format=torch.channels_last if channels_last else torch.contiguous_format)
+    return x, y
+
+
+def measure(name, rank, world, options):
+    work = w.WORKLOADS[name]
+    x, y = batch_of(name, rank, world, options.channels_last)
+    model = build(name)
+    if options.channels_last:
+        model = model.to(memory_format=torch.channels_last)
+    net = model
+    if options.mode == "ddp":
+        net = nn.parallel.DistributedDataParallel(model)
+    elif options.mode == "ddp_tuned":
+        net = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True, static_graph=True,
+                                                  broadcast_buffers=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=w.LEARNING_RATE, momentum=w.MOMENTUM,
+                                fused=True if options.mode != "ddp" else None)
+
+    def step():
+        optimizer.zero_grad()
+        loss = F.cross_entropy(net(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    def over_ranks(value, operation):
+        value = torch.as_tensor(value, dtype=torch.float64).clone()
+        if world > 1:
+            dist.all_reduce(value, operation)
+        return value.item()
+
+    first = over_ranks(step(), dist.ReduceOp.SUM) / world
+    for _ in range(work.warmup):
+        step()
+    if world > 1:
+        dist.barrier()
+    start = time.perf_counter()
+    for _ in range(work.steps):
+        loss = step()
+    seconds = over_ranks(time.perf_counter() - start, dist.ReduceOp.MAX)
+    last = over_ranks(loss, dist.ReduceOp.SUM) / world
+    if rank == 0:
+        suffix = "_channels_last" if options.channels_last else ""
+        w.result_line(f"torch_{options.mode}{suffix}", name, world, seconds, work.steps, first, last)
+    return net
+
+
+def process(rank, world, port, options):
+    torch.set_num_threads(CORES // world)
+    if options.mode != "ddp":
         torch.set_flush_denormal(True)
     if world > 1:
-        dist.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=world)
-    for name in args.work.split(","):
-        work = scaled(name, args.steps_scale)
-        rows = work["batch"] * REPLICAS // world
-        x, y = (torch.from_numpy(a[rank * rows:(rank + 1) * rows]) for a in data(name, work["batch"] * REPLICAS))
-        if x.dim() == 4:
-            x = x.permute(0, 3, 1, 2).contiguous()
-        model = make_model(name).train()
-        load(model, name)
-        net = model
-        if args.mode == "ddp":
-            net = nn.parallel.DistributedDataParallel(model)
-        elif args.mode == "ddp_tuned":
-            net = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True, static_graph=True, broadcast_buffers=False)
-        optimizer = torch.optim.SGD(model.parameters(), LEARNING_RATE, MOMENTUM, **(dict(fused=True) if tuned else {}))
-
-        def step():
-            optimizer.zero_grad(set_to_none=True)
-            loss = F.cross_entropy(net(x), y)
-            loss.backward()
-            optimizer.step()
-            return loss.detach()
-
-        def mean(loss):
-            if world > 1:
-                loss = loss.clone()
-                dist.all_reduce(loss)
-                loss /= world
-            return float(loss)
-
-        first = mean(step())
-        for _ in range(work["warm"]):
-            step()
-        if world > 1:
-            dist.barrier()
-        start = time.perf_counter()
-        for _ in range(work["steps"]):
-            last = step()
-        seconds = torch.tensor(time.perf_counter() - start, dtype=torch.float64)
-        if world > 1:
-            dist.all_reduce(seconds, dist.ReduceOp.MAX)
-        last = mean(last)
-        if rank == 0:
-            print(json.dumps(dict(contender="torch_" + args.mode, workload=name, loss_first=first, loss_last=last,
-                                  samples_per_s=work["steps"] * work["batch"] * REPLICAS / float(seconds),
-                                  step_us=float(seconds) / work["steps"] * 1e6)), flush=True)
+        dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world)
+    kept = [measure(name, rank, world, options) for name in w.chosen(options)]
     if world > 1:
-        dist.destroy_process_group()
+        dist.barrier()
+        os._exit(0)  # taking DDP and Gloo down aborts now and then, after the work is done
+    del kept
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def main():
+    parser = argparse.ArgumentParser(description="The benchmark workloads in PyTorch")
+    parser.add_argument("--mode", choices=("ddp", "ddp_tuned", "single"), default="ddp")
+    parser.add_argument("--channels-last", action="store_true", help="images and convolutions in NHWC memory order")
+    w.add_work_option(parser)
+    options = parser.parse_args()
+    if options.mode == "single":
+        process(0, 1, 0, options)
+    else:
+        os.environ["OMP_NUM_THREADS"] = "1"  # before the processes start: their BLAS reads it when it loads
+        torch.multiprocessing.spawn(process, (w.REPLICAS, free_port(), options), nprocs=w.REPLICAS)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--mode", choices=["ddp", "ddp_tuned", "single"], required=True)
-    parser.add_argument("--work", default=",".join(WORKLOADS))
-    parser.add_argument("--steps-scale", type=float, default=1.0)
-    args = parser.parse_args()
-    if args.mode == "single":
-        run(0, args, 0)
-    else:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        mp.spawn(run, (args, port), REPLICAS)
+    main()

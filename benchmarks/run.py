@@ -1,0 +1,291 @@
+#!/usr/bin/env python3
+"""Tutti beside its peers on the same work: what `./dev bench` starts.
+
+    run.py [--peers] [--work C1,C2,C3,C5,main] [--rounds 5] [--json FILE]
+
+Every round runs each contender once, in alternating order, each in processes of its own, all pinned to the same two
+cores with as many threads. Tables of medians and of the bars go to standard output, everything measured to the JSON file.
+Without --peers only PyTorch stands beside Tutti; with it TensorFlow too, in a Python environment made on first use.
+
+Rules that keep the numbers honest:
+- thread counts are set for every contender alike (OpenMP and BLAS): cores / processes a process;
+- no barrier here spins: Gloo's own barrier sleeps, so its helper thread is never starved;
+- a speed counts only if loss_last agrees with the others' (peers/workloads.py has the tolerances);
+- a run during which others took more than 15 % of the cores (the hypervisor included) is repeated, at most twice; a
+  contender that was disturbed in all rounds meets no bar;
+- the probe at the head goes with every result: a slow wake-up or loopback flatters whoever does not need it.
+"""
+import argparse
+import datetime
+import json
+import os
+import platform
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PEERS = ROOT / "benchmarks" / "peers"
+BINARIES = ROOT / "build" / "bench" / "bin"
+sys.path.insert(0, str(PEERS))
+
+import machine
+import report
+import workloads
+
+CORES = 2
+FOREIGN_LIMIT = 0.15
+REPEATS = 2
+TIMEOUT = 900  # seconds for one run
+TENSORFLOW = "2.21.0"
+TUTTI_MODES = {"C1": ("loop", "fit"), "C2": ("loop", "fit"), "C3": ("nnmodule",), "C5": ("loop", "fit")}
+WORKS = (*workloads.WORKLOADS, "main")
+
+
+class Contender:
+    """A command to run: `processes` of it share the cores; `parse` makes the result line of its output."""
+
+    def __init__(self, name, command, processes=1, parse=None):
+        self.name, self.command, self.processes = name, [str(part) for part in command], processes
+        self.parse = parse or last_json_line
+        self.out = None  # why it takes no further part
+
+
+class Failed(Exception):
+    pass
+
+
+def last_json_line(output):
+    for line in reversed(output.splitlines()):
+        if line.startswith("{"):
+            return json.loads(line)
+    raise Failed("printed no result line")
+
+
+def tutti_e2e_line(output):
+    found = re.search(r"Eval loss: (\S+), Eval accuracy: (\S+)", output)
+    if not found:
+        raise Failed("printed no \"Eval loss: …, Eval accuracy: …\"")
+    return {"contender": "tutti_e2e", "workload": "main", "eval_loss": float(found[1]), "accuracy": float(found[2])}
+
+
+# --- contenders --------------------------------------------------------------------------------
+
+def tutti_binary(name):
+    path = BINARIES / name
+    if not path.is_file():
+        raise SystemExit(f"run.py: {path.relative_to(ROOT)} is missing. Build it first: ./dev bench builds and then starts "
+                         f"this script; by hand: cmake --preset bench && ninja -C build/bench {name}")
+    return path
+
+
+def contenders_for(work, tensorflow_python, data, options):
+    """All that take part in `work`. `tensorflow_python` is None without --peers."""
+    python = sys.executable
+    of_work = ["--work", work, "--steps-scale", options.steps_scale]
+    if work == "main":
+        result = [
+            Contender("torch_ddp_e2e", [python, PEERS / "torch_e2e.py", "--mode", "ddp"], processes=2),
+            Contender("torch_single_e2e", [python, PEERS / "torch_e2e.py", "--mode", "single"]),
+        ]
+        if tensorflow_python:
+            result.append(Contender("tf_mirrored_e2e", [tensorflow_python, PEERS / "tf_e2e.py"]))
+        if not options.without_tutti:
+            tutti = Contender("tutti_e2e", [tutti_binary("train_fashion_mnist"), "--epochs", 1], parse=tutti_e2e_line)
+            result.insert(0, tutti)
+        return result
+    result = []
+    if not options.without_tutti:
+        for mode in TUTTI_MODES[work]:
+            result.append(Contender(f"tutti_{mode}",
+                                    [tutti_binary("train_bench"), "--work", work, "--data", data, "--mode", mode]))
+    for mode, processes in (("ddp", 2), ("ddp_tuned", 2), ("single", 1)):
+        result.append(Contender(f"torch_{mode}", [python, PEERS / "torch_ddp.py", "--mode", mode, *of_work],
+                                processes=processes))
+    if tensorflow_python:
+        for mode in ("fit", "loop"):
+            result.append(Contender(f"tf_mirrored_{mode}",
+                                    [tensorflow_python, PEERS / "tf_mirrored.py", "--mode", mode, *of_work]))
+    return result
+
+
+def peers_python():
+    """The Python of .venv-peers, which is made and filled if need be."""
+    folder = ROOT / ".venv-peers"
+    python = folder / "bin" / "python"
+    if not list(folder.glob(f"lib/python3*/site-packages/tensorflow_cpu-{TENSORFLOW}.dist-info")):
+        print(f"==> Python environment .venv-peers with tensorflow-cpu=={TENSORFLOW} (a large download, once)", flush=True)
+        start = time.monotonic()
+        if not python.exists():
+            subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+        install = [python, "-m", "pip", "install", "--quiet", *shlex.split(os.environ.get("TUTTI_PIP_ARGS", "")),
+                   f"tensorflow-cpu=={TENSORFLOW}"]
+        if subprocess.run(install).returncode != 0:
+            raise SystemExit("run.py: pip could not install TensorFlow; TUTTI_PIP_ARGS passes it further arguments")
+        print(f"    {time.monotonic() - start:.0f} s", flush=True)
+    return python
+
+
+# --- one run -----------------------------------------------------------------------------------
+
+def environment(contender):
+    threads = str(CORES // contender.processes)
+    return {**os.environ, "OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads, "MKL_NUM_THREADS": threads,
+            "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2", "TUTTI_LOG": "warning", "PYTHONWARNINGS": "ignore"}
+
+
+def ending(code):
+    return f"exit status {code}" if code >= 0 else f"ended by {signal.Signals(-code).name}"
+
+
+def last_words(text):
+    """The end of a program's stderr, without the lines that TensorFlow always writes."""
+    lines = [line for line in text.strip().splitlines() if not re.match(r"[IW]\d{4} |WARNING: All log messages", line)]
+    return " | ".join(lines[-3:]) or "no message"
+
+
+def run_once(contender, cores):
+    """The result line, with what the machine did meanwhile. Raises Failed."""
+    with tempfile.TemporaryFile("w+") as errors:
+        begin = time.time()
+        # taskset, not preexec_fn: nothing of this process runs between fork and exec
+        process = subprocess.Popen(["taskset", "-c", ",".join(map(str, cores)), *contender.command],
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True,
+                                   env=environment(contender), start_new_session=True)
+        watch = machine.Watch(process.pid, cores)
+        timer = threading.Timer(TIMEOUT, os.killpg, (process.pid, signal.SIGKILL))
+        timer.start()
+        try:
+            output, line_at = [], None
+            for line in process.stdout:
+                output.append(line)
+                if line.startswith("{"):
+                    line_at = time.time()
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+        finally:
+            timer.cancel()
+            watch.stop()
+        end = time.time()
+        errors.seek(0)
+        if process.returncode != 0:
+            raise Failed(f"{ending(process.returncode)}: {last_words(errors.read())}")
+    result = contender.parse("".join(output))
+    if line_at and "seconds" not in result and "samples_per_s" in result:
+        work = workloads.WORKLOADS[result["workload"]]
+        result["seconds"] = work.steps * work.batch * workloads.REPLICAS / result["samples_per_s"]
+    # Judge the timed part: it ends where the line was printed. The main job is timed whole.
+    timed = line_at is not None and "seconds" in result
+    foreign, stolen = watch.foreign_share(line_at - result["seconds"], line_at) if timed else watch.foreign_share()
+    peak = max(watch.peak_rss, usage.ru_maxrss * 1024)
+    result.update(contender=contender.name, process_s=round(end - begin, 3), foreign=round(foreign, 3), stolen=round(stolen, 3),
+                  peak_rss_mb=round(peak / 2**20, 1), cpu_s=round(usage.ru_utime + usage.ru_stime, 2),
+                  disturbed=foreign + stolen > FOREIGN_LIMIT)
+    return result
+
+
+def run_quietly(contender, cores, say):
+    """Runs until nothing disturbs it, three times at most; the last result says whether it was disturbed."""
+    for attempt in range(1 + REPEATS):
+        result = run_once(contender, cores)
+        result["attempt"] = attempt + 1
+        if not result["disturbed"]:
+            break
+        share = result["foreign"] + result["stolen"]
+        last = attempt == REPEATS
+        say(f"{contender.name}: others had {share:.0%} of the cores; {'refused, given up' if last else 'again'}")
+    return result
+
+
+# --- all rounds --------------------------------------------------------------------------------
+
+def figure(result):
+    if result["workload"] == "main":
+        return f"{result['process_s']:.1f} s, accuracy {result['accuracy']:.4f}"
+    return f"{result['samples_per_s']:,.0f} samples/s"
+
+
+def measure(work, contenders, rounds, cores):
+    """All runs of one workload."""
+    runs = []
+    for number in range(rounds):
+        order = [c for c in (contenders if number % 2 == 0 else reversed(contenders)) if c.out is None]
+        for contender in order:
+            say = lambda text: print(f"    {work} round {number + 1}/{rounds} {text}", flush=True)
+            try:
+                result = run_quietly(contender, cores, say)
+            except Failed as reason:
+                contender.out = str(reason)
+                say(f"{contender.name}: takes no further part: {reason}")
+                continue
+            result["round"] = number + 1
+            runs.append(result)
+            say(f"{contender.name}: {figure(result)}")
+    return runs
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(prog="./dev bench", description="Benchmarks of Tutti beside its peers")
+    parser.add_argument("--peers", action="store_true", help="TensorFlow too, in .venv-peers (made on first use)")
+    parser.add_argument("--work", default=",".join(WORKS), help="what to run, comma-separated (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=report.ROUNDS_FOR_A_BAR, help="default: %(default)s, what a bar needs")
+    parser.add_argument("--json", default=str(ROOT / "build/bench/bench.json"), help="file for all that was measured")
+    parser.add_argument("--without-tutti", action="store_true", help="the peers alone")
+    parser.add_argument("--steps-scale", type=float, default=0.02 if workloads.SMOKE else 1.0,
+                        help="factor on the numbers of steps, to try the benchmark")
+    options = parser.parse_args()
+    options.work = options.work.split(",")
+    for name in options.work:
+        if name not in WORKS:
+            parser.error(f"unknown work {name!r}; known: {', '.join(WORKS)}")
+    if options.rounds < 1:
+        parser.error("--rounds needs at least 1")
+    return options
+
+
+def main():
+    options = parse_arguments()
+    cores = machine.cores(CORES)
+    data = ROOT / "build/bench/data"
+    plan = {}
+    tensorflow_python = peers_python() if options.peers else None
+    for work in options.work:
+        plan[work] = contenders_for(work, tensorflow_python, data, options)
+    workloads.scale_steps(options.steps_scale)
+    workloads.dump(data)
+    about = {"date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+             "python": platform.python_version(), "steps_scale": options.steps_scale, **machine.probe(cores)}
+    print("machine: " + ", ".join(f"{key} {value}" for key, value in about.items()))
+    if options.steps_scale < 1:
+        print("steps are scaled down: no figure below means anything")
+    results, runs = [], {}
+    for work, contenders in plan.items():
+        print(f"==> {work}: {', '.join(c.name for c in contenders)}", flush=True)
+        runs[work] = measure(work, contenders, options.rounds, cores)
+        if runs[work]:
+            results.append(report.WorkResult(work, runs[work]))
+    for result in results:
+        report.print_work(result)
+    report.print_bars(results)
+    left_out = {f"{work} {c.name}": c.out for work, contenders in plan.items() for c in contenders if c.out}
+    for name, reason in left_out.items():
+        print(f"  left out: {name}: {reason}")
+    document = {"machine": about, "rounds": options.rounds, "results": {r.name: r.as_json() for r in results},
+                "left_out": left_out, "runs": runs}
+    Path(options.json).parent.mkdir(parents=True, exist_ok=True)
+    Path(options.json).write_text(json.dumps(document, indent=1) + "\n")
+    print(f"\nall runs: {options.json}")
+    return 1 if left_out else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
