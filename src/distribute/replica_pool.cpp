@@ -72,12 +72,6 @@ class ReplicaPool::Baton : public collectives::WaitObserver {
     {
       MutexLock lock(mutex_);
       at(replica) = state;
-      // When nobody can go on, everybody is at the barrier, which therefore opens.
-      bool stuck = true;
-      for (State other : states_) stuck = stuck && other != State::kReady;
-      for (State& other : states_) {
-        if (stuck && other == State::kWaiting) other = State::kReady;
-      }
     }
     changed_.notify_all();
   }
