@@ -183,8 +183,9 @@ def run_once(contender, cores):
     if line_at and "seconds" not in result and "samples_per_s" in result:
         work = workloads.WORKLOADS[result["workload"]]
         result["seconds"] = work.steps * work.batch * workloads.REPLICAS / result["samples_per_s"]
-    # Judge the timed part: it ends where the line was printed. The main job is timed whole.
-    timed = line_at is not None and "seconds" in result
+    # Judge the timed part: it ends where the line was printed. The main job is timed whole; so is what is too short for
+    # the kernel's clock ticks.
+    timed = line_at is not None and result.get("seconds", 0) >= 1
     foreign, stolen = watch.foreign_share(line_at - result["seconds"], line_at) if timed else watch.foreign_share()
     peak = max(watch.peak_rss, usage.ru_maxrss * 1024)
     result.update(contender=contender.name, process_s=round(end - begin, 3), foreign=round(foreign, 3), stolen=round(stolen, 3),
