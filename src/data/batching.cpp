@@ -1,5 +1,6 @@
 // Elements into batches, batches into elements, batches into other batches.
 
+#include <algorithm>
 #include <cstring>
 
 #include "data/iteration.h"
@@ -19,9 +20,7 @@ Tensor stack(const std::vector<Tensor>& items) {
               ", expected one shape and dtype; use padded_batch, or make them equal with map"));
     }
   }
-  bool plain = first.is_cpu();
-  for (const Tensor& item : items) plain = plain && item.is_contiguous();
-  if (!plain) return at::stack(items);
+  if (!std::all_of(items.begin(), items.end(), is_plain)) return at::stack(items);
   std::vector<int64_t> sizes = first.sizes().vec();
   sizes.insert(sizes.begin(), static_cast<int64_t>(items.size()));
   Tensor batch = at::empty(sizes, first.options());
@@ -34,10 +33,10 @@ Tensor stack(const std::vector<Tensor>& items) {
   return batch;
 }
 
-class BatchPlan : public UnaryPlan {
+class BatchPlan : public PassPlan {
  public:
   BatchPlan(PlanPtr input, int64_t size, const BatchOptions& options)
-      : UnaryPlan(std::move(input)), size_(size), drop_remainder_(options.drop_remainder) {}
+      : PassPlan(std::move(input)), size_(size), drop_remainder_(options.drop_remainder) {}
   std::string name() const override { return "batch"; }
   int64_t cardinality() const override {
     const int64_t elements = input().cardinality();
@@ -51,11 +50,11 @@ class BatchPlan : public UnaryPlan {
       return leaf;
     });
   }
-  std::unique_ptr<Iterator> iterator() const override {
-    return std::make_unique<Pass>(input().iterator(), size_, drop_remainder_);
-  }
 
  private:
+  std::unique_ptr<Iterator> over(std::unique_ptr<Iterator> pass) const override {
+    return std::make_unique<Pass>(std::move(pass), size_, drop_remainder_);
+  }
   struct Pass : Iterator {
     Pass(std::unique_ptr<Iterator> input, int64_t size, bool drop)
         : input(std::move(input)), size(size), drop(drop) {}
@@ -127,9 +126,9 @@ Nest slice(const Nest& batch, int64_t begin, int64_t count) {
   return batch.map_leaves([&](const Tensor& leaf) { return leaf.narrow(0, begin, count); });
 }
 
-class UnbatchPlan : public UnaryPlan {
+class UnbatchPlan : public PassPlan {
  public:
-  explicit UnbatchPlan(PlanPtr input) : UnaryPlan(std::move(input)) {}
+  explicit UnbatchPlan(PlanPtr input) : PassPlan(std::move(input)) {}
   std::string name() const override { return "unbatch"; }
   int64_t cardinality() const override {
     const int64_t batches = input().cardinality();
@@ -148,11 +147,11 @@ class UnbatchPlan : public UnaryPlan {
       return leaf;
     });
   }
-  std::unique_ptr<Iterator> iterator() const override {
-    return std::make_unique<Pass>(input().iterator());
-  }
 
  private:
+  std::unique_ptr<Iterator> over(std::unique_ptr<Iterator> pass) const override {
+    return std::make_unique<Pass>(std::move(pass));
+  }
   struct Pass : Iterator {
     explicit Pass(std::unique_ptr<Iterator> input) : input(std::move(input)) {}
     std::optional<Nest> next() override {
@@ -180,10 +179,10 @@ SpecNest with_unknown_rows(const SpecNest& spec, std::optional<int64_t> rows) {
   });
 }
 
-class LegacyRebatchPlan : public UnaryPlan {
+class LegacyRebatchPlan : public PassPlan {
  public:
   LegacyRebatchPlan(PlanPtr input, int num_pieces)
-      : UnaryPlan(std::move(input)), num_pieces_(num_pieces) {}
+      : PassPlan(std::move(input)), num_pieces_(num_pieces) {}
   std::string name() const override { return "legacy_rebatch"; }
   int64_t cardinality() const override {
     const int64_t batches = input().cardinality();
@@ -198,11 +197,11 @@ class LegacyRebatchPlan : public UnaryPlan {
     });
     return with_unknown_rows(spec, rows);
   }
-  std::unique_ptr<Iterator> iterator() const override {
-    return std::make_unique<Pass>(input().iterator(), num_pieces_);
-  }
 
  private:
+  std::unique_ptr<Iterator> over(std::unique_ptr<Iterator> pass) const override {
+    return std::make_unique<Pass>(std::move(pass), num_pieces_);
+  }
   struct Pass : Iterator {
     Pass(std::unique_ptr<Iterator> input, int num_pieces)
         : input(std::move(input)), num_pieces(num_pieces), piece(num_pieces) {}
@@ -227,10 +226,10 @@ class LegacyRebatchPlan : public UnaryPlan {
   int num_pieces_;
 };
 
-class StaticRebatchPlan : public UnaryPlan {
+class StaticRebatchPlan : public PassPlan {
  public:
   StaticRebatchPlan(PlanPtr input, std::vector<int64_t> sizes)
-      : UnaryPlan(std::move(input)), sizes_(std::move(sizes)) {}
+      : PassPlan(std::move(input)), sizes_(std::move(sizes)) {}
   std::string name() const override { return "static_rebatch"; }
   int64_t cardinality() const override {
     return input().cardinality() == kInfinite ? kInfinite : kUnknown;
@@ -246,11 +245,11 @@ class StaticRebatchPlan : public UnaryPlan {
     });
     return with_unknown_rows(spec, rows);
   }
-  std::unique_ptr<Iterator> iterator() const override {
-    return std::make_unique<Pass>(input().iterator(), sizes_);
-  }
 
  private:
+  std::unique_ptr<Iterator> over(std::unique_ptr<Iterator> pass) const override {
+    return std::make_unique<Pass>(std::move(pass), sizes_);
+  }
   struct Pass : Iterator {
     Pass(std::unique_ptr<Iterator> input, std::vector<int64_t> sizes)
         : input(std::move(input)), sizes(std::move(sizes)) {}

@@ -1,5 +1,9 @@
 // Transformations that keep elements: shuffle, cache, prefetch.
 
+#include <ATen/Parallel.h>
+#include <dlfcn.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <deque>
 #include <exception>
@@ -62,8 +66,8 @@ std::optional<Item> draw(std::vector<Item>& buffer, std::size_t capacity, Random
   }
   if (buffer.empty()) return std::nullopt;
   Item& slot = buffer[random.below(buffer.size())];
-  Item drawn = std::move(slot);
-  if (&slot != &buffer.back()) slot = std::move(buffer.back());
+  std::swap(slot, buffer.back());
+  Item drawn = std::move(buffer.back());
   buffer.pop_back();
   return drawn;
 }
@@ -82,12 +86,17 @@ class ShufflePlan : public UnaryPlan {
  private:
   struct Pass : ForwardingIterator {
     Pass(std::unique_ptr<Iterator> input, std::size_t capacity, uint64_t seed)
-        : ForwardingIterator(std::move(input)), capacity(capacity), random(seed) {}
+        : ForwardingIterator(std::move(input)),
+          capacity(capacity),
+          random(seed),
+          source(this->input().table()) {}
+    // As it was at the start: the buffer holds elements or rows, not both.
+    const RowTable* table() const override { return source; }
     std::optional<Nest> next() override {
-      if (table() != nullptr) {
+      if (source != nullptr) {
         auto row = next_row();
         if (!row) return std::nullopt;
-        return table()->row(*row);
+        return source->row(*row);
       }
       return draw(elements, capacity, random, [this] { return input().next(); });
     }
@@ -111,6 +120,7 @@ class ShufflePlan : public UnaryPlan {
     }
     std::size_t capacity;
     RandomBits random;
+    const RowTable* source;
     std::vector<Nest> elements;
     std::vector<int64_t> rows;
     std::vector<int64_t> fetched;
@@ -127,26 +137,22 @@ struct CacheContent {
 };
 
 /// Collects elements while they pass. Rows go into columns that are allocated for the expected
-/// number, so nothing is kept twice.
+/// number, so nothing is kept twice; of an unknown number, into columns that double.
 class CacheFiller {
  public:
-  explicit CacheFiller(int64_t expected) : expected_(expected) {}
+  explicit CacheFiller(int64_t expected) : capacity_(expected > 0 ? expected : kFirstRows) {}
   void add(const Nest& element) {
-    if (expected_ > 0 && as_rows_ && fits(element)) {
+    if (as_rows_ && fits(element)) {
       write(element);
     } else {
       give_up_rows();
-      elements_.push_back(element);
+      elements_.push_back(cloned(element));
     }
   }
   std::shared_ptr<const CacheContent> finish() {
     auto content = std::make_shared<CacheContent>();
     if (as_rows_ && count_ > 0) {
-      content->table = RowTable{pack_as(structure_, std::move(columns_)), count_};
-      if (count_ < expected_) {
-        content->table->structure = content->table->structure.map_leaves(
-            [this](const Tensor& column) { return column.narrow(0, 0, count_); });
-      }
+      content->table = table();
     } else {
       content->elements = std::move(elements_);
     }
@@ -154,17 +160,44 @@ class CacheFiller {
   }
 
  private:
+  static constexpr int64_t kFirstRows = 256;
+
+  static Tensor new_column(const Tensor& leaf, int64_t num_rows) {
+    std::vector<int64_t> sizes = leaf.sizes().vec();
+    sizes.insert(sizes.begin(), num_rows);
+    return at::empty(sizes, leaf.options());
+  }
+  void start(const Nest& element) {
+    structure_ = spec_of(element);
+    double bytes = 0;
+    element.for_each([&](const Tensor& leaf) { bytes += static_cast<double>(leaf.nbytes()); });
+    const double memory =
+        static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+    // Not to be reserved; the pass may well end before.
+    if (bytes * static_cast<double>(capacity_) > memory) capacity_ = kFirstRows;
+    element.for_each(
+        [this](const Tensor& leaf) { columns_.push_back(new_column(leaf, capacity_)); });
+  }
+  void grow() {
+    for (Tensor& column : columns_) {
+      Tensor larger = new_column(column[0], 2 * capacity_);
+      larger.narrow(0, 0, count_).copy_(column);
+      column = std::move(larger);
+    }
+    capacity_ *= 2;
+  }
+  RowTable table() const {
+    return {pack_as(structure_, columns_).map_leaves([this](const Tensor& column) {
+              return column.narrow(0, 0, count_);
+            }),
+            count_};
+  }
   bool fits(const Nest& element) {
     if (count_ == 0) {
-      structure_ = element.map_leaves([](const Tensor& leaf) { return TensorSpec::of(leaf); });
-      element.for_each([this](const Tensor& leaf) {
-        std::vector<int64_t> sizes = leaf.sizes().vec();
-        sizes.insert(sizes.begin(), expected_);
-        columns_.push_back(at::empty(sizes, leaf.options()));
-      });
+      start(element);
       return !columns_.empty();
     }
-    if (count_ == expected_ || !same_structure(element, structure_)) return false;
+    if (!same_structure(element, structure_)) return false;
     bool fits = true;
     std::size_t column = 0;
     element.for_each([&](const Tensor& leaf) {
@@ -172,6 +205,7 @@ class CacheFiller {
       fits = fits && leaf.sizes() == rows.sizes().slice(1) &&
              leaf.scalar_type() == rows.scalar_type() && leaf.device() == rows.device();
     });
+    if (fits && count_ == capacity_) grow();
     return fits;
   }
   void write(const Nest& element) {
@@ -179,7 +213,7 @@ class CacheFiller {
     element.for_each([&](const Tensor& leaf) {
       Tensor& rows = columns_[column++];
       const std::size_t bytes = leaf.nbytes();
-      if (leaf.is_cpu() && leaf.is_contiguous()) {
+      if (is_plain(leaf)) {
         if (bytes > 0)
           std::memcpy(
               static_cast<char*>(rows.data_ptr()) + static_cast<std::size_t>(count_) * bytes,
@@ -194,11 +228,12 @@ class CacheFiller {
     if (!as_rows_) return;
     as_rows_ = false;
     if (count_ == 0) return;
-    const RowTable table{pack_as(structure_, columns_), count_};
-    for (int64_t i = 0; i < count_; ++i) elements_.push_back(table.row(i));
+    const RowTable rows = table();
+    for (int64_t i = 0; i < count_; ++i) elements_.push_back(rows.row(i));
+    columns_.clear();
   }
 
-  int64_t expected_;
+  int64_t capacity_;
   bool as_rows_ = true;
   int64_t count_ = 0;
   SpecNest structure_;
@@ -218,6 +253,7 @@ class CachePlan : public UnaryPlan {
   }
   std::unique_ptr<Iterator> iterator() const override {
     if (auto content = shared_->get()) return std::make_unique<ReadPass>(std::move(content));
+    if (input().cardinality() == kInfinite) return input().iterator();  // never completes a pass
     return std::make_unique<FillPass>(input().iterator(), shared_, input().cardinality());
   }
 
@@ -239,9 +275,10 @@ class CachePlan : public UnaryPlan {
         : input(std::move(input)), shared(std::move(shared)), filler(expected) {}
     ~FillPass() override {
       if (!done && started)
-        log_debug(
-            "cache: a pass ended early; its elements are dropped, the next complete pass fills the "
-            "cache");
+        log_once(LogLevel::kWarning, "data/cache/partial",
+                 "cache: a pass ended early and its elements are dropped; the next complete pass "
+                 "fills the cache. To keep the first n elements write take(n).cache(), not "
+                 "cache().take(n)");
     }
     std::optional<Nest> next() override {
       if (done) return std::nullopt;
@@ -269,7 +306,7 @@ class CachePlan : public UnaryPlan {
         return content->table->row(static_cast<int64_t>(at++));
       }
       if (at == content->elements.size()) return std::nullopt;
-      return content->elements[at++];
+      return cloned(content->elements[at++]);
     }
     const RowTable* table() const override { return content->table ? &*content->table : nullptr; }
     void next_rows(int64_t count, std::vector<int64_t>& indices) override {
@@ -281,6 +318,15 @@ class CachePlan : public UnaryPlan {
   };
   std::shared_ptr<Shared> shared_;
 };
+
+/// Operators on this thread use one core: a team of theirs would spin on the cores that the
+/// replicas compute on. The library is looked up where LibTorch's own references went; linking
+/// OpenMP here could bind a second copy.
+void use_one_core() {
+  using SetThreads = void (*)(int);
+  at::internal::lazy_init_num_threads();
+  if (auto* set = reinterpret_cast<SetThreads>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"))) set(1);
+}
 
 class PrefetchPlan : public UnaryPlan {
  public:
@@ -324,6 +370,7 @@ class PrefetchPlan : public UnaryPlan {
 
    private:
     void produce() {
+      use_one_core();
       for (bool more = true; more;) {
         Item item;
         try {

@@ -1,18 +1,57 @@
 #pragma once
 // Shared by the plans: a plan with one input, and an iterator over one.
 
+#include "base/mutex.h"
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
 #include "tutti/data/plan.h"
 
 namespace tutti::data {
 
+/// Its bytes stand one after the other, as they are read: memcpy copies it.
+bool is_plain(const Tensor& tensor);
+/// The element with storage of its own.
+Nest cloned(const Nest& element);
+
+/// By default elements look like the input's.
 class UnaryPlan : public Plan {
  public:
   explicit UnaryPlan(PlanPtr input) : Plan({std::move(input)}) {}
   const Plan& input() const { return *inputs()[0]; }
   int64_t cardinality() const override { return input().cardinality(); }
   SpecNest element_spec() const override { return input().element_spec(); }
+  std::unique_ptr<Iterator> preview() const override { return input().preview(); }
+};
+
+/// A plan whose pass reads one pass of its input.
+class PassPlan : public UnaryPlan {
+ public:
+  using UnaryPlan::UnaryPlan;
+  std::unique_ptr<Iterator> iterator() const final { return over(input().iterator()); }
+  std::unique_ptr<Iterator> preview() const final { return over(input().preview()); }
+
+ private:
+  virtual std::unique_ptr<Iterator> over(std::unique_ptr<Iterator> pass) const = 0;
+};
+
+/// The spec of a plan whose elements alone tell it, looked at once.
+class SeenSpec {
+ public:
+  SpecNest of(const Plan& plan) const {
+    {
+      MutexLock lock(mutex_);
+      if (spec_) return *spec_;
+    }
+    // Without the lock: this runs functions of the user.
+    SpecNest seen = plan.Plan::element_spec();
+    MutexLock lock(mutex_);
+    if (!spec_) spec_ = std::move(seen);
+    return *spec_;
+  }
+
+ private:
+  mutable Mutex mutex_;
+  mutable std::optional<SpecNest> spec_ TUTTI_GUARDED_BY(mutex_);
 };
 
 /// An iterator that hands on elements of its input as they are; rows stay rows.

@@ -2,18 +2,52 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <cstring>
+
+#include "data/iteration.h"
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
 #include "tutti/data/dataset.h"
 #include "tutti/tensor/tensor_spec.h"
 
 namespace tutti::data {
+namespace {
 
-Nest RowTable::row(int64_t index) const {
-  return structure.map_leaves([index](const Tensor& column) { return column.select(0, index); });
+// A view would cost as much to make as this copy of a small row, and a map that writes into its
+// argument would change the table for every later pass.
+Tensor own_row(const Tensor& column, int64_t index) {
+  if (!is_plain(column)) return column.select(0, index).clone();
+  Tensor row = at::empty(column.sizes().slice(1), column.options());
+  const std::size_t bytes = row.nbytes();
+  if (bytes > 0) {
+    std::memcpy(
+        row.data_ptr(),
+        static_cast<const char*>(column.const_data_ptr()) + static_cast<std::size_t>(index) * bytes,
+        bytes);
+  }
+  return row;
 }
 
-Nest RowTable::rows(const std::vector<int64_t>& indices) const {
+}  // namespace
+
+bool is_plain(const Tensor& tensor) {
+  return tensor.is_cpu() && tensor.layout() == at::kStrided && tensor.is_contiguous() &&
+         !tensor.is_conj() && !tensor.is_neg();
+}
+
+Nest cloned(const Nest& element) {
+  return element.map_leaves([](const Tensor& leaf) { return leaf.detach().clone(); });
+}
+
+Nest RowTable::row(int64_t index) const {
+  if (index >= num_rows && behind) return behind->row(index - num_rows);
+  return structure.map_leaves([index](const Tensor& column) { return own_row(column, index); });
+}
+
+namespace {
+
+Nest rows_of_columns(const Nest& structure, const std::vector<int64_t>& indices) {
   bool consecutive = !indices.empty();
   for (std::size_t i = 1; consecutive && i < indices.size(); ++i)
     consecutive = indices[i] == indices[i - 1] + 1;
@@ -28,12 +62,36 @@ Nest RowTable::rows(const std::vector<int64_t>& indices) const {
       [&](const Tensor& column) { return column.index_select(0, index.to(column.device())); });
 }
 
+}  // namespace
+
+Nest RowTable::rows(const std::vector<int64_t>& indices) const {
+  if (!behind) return rows_of_columns(structure, indices);
+  std::vector<int64_t> here, there;
+  for (int64_t index : indices) (index < num_rows ? here : there).push_back(index);
+  for (int64_t& index : there) index -= num_rows;
+  if (there.empty()) return rows_of_columns(structure, here);
+  if (here.empty()) return behind->rows(there);
+  // Both: the rows of each table in one read, then every row to its place.
+  std::vector<int64_t> places;
+  int64_t next_here = 0;
+  auto next_there = static_cast<int64_t>(here.size());
+  for (int64_t index : indices) places.push_back(index < num_rows ? next_here++ : next_there++);
+  const bool in_place = std::is_sorted(places.begin(), places.end());
+  const auto second = flatten(behind->rows(there));
+  std::size_t column = 0;
+  return rows_of_columns(structure, here).map_leaves([&](const Tensor& first) {
+    const Tensor joined = at::cat({first, second[column++]});
+    return in_place ? joined : rows_of_columns(joined, places).leaf();
+  });
+}
+
 SpecNest Plan::element_spec() const {
-  auto first = iterator()->next();
+  auto first = preview()->next();
   if (!first)
     throw FailedPrecondition(
         cat("element_spec [", name(),
-            "]: the dataset is empty, expected an element to tell its shape by"));
+            "]: the dataset is empty, expected an element to tell its shape by; give "
+            "from_generator a spec, or fill the source"));
   return spec_of(*first);
 }
 

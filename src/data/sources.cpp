@@ -6,9 +6,13 @@
 namespace tutti::data::plans {
 namespace {
 
+// Unsigned: the distance between two int64 may not fit into one.
 int64_t range_size(int64_t start, int64_t stop, int64_t step) {
-  if (step > 0) return stop > start ? (stop - start + step - 1) / step : 0;
-  return start > stop ? (start - stop - step - 1) / -step : 0;
+  if (step > 0 ? stop <= start : start <= stop) return 0;
+  const auto low = static_cast<uint64_t>(step > 0 ? start : stop);
+  const auto high = static_cast<uint64_t>(step > 0 ? stop : start);
+  const uint64_t stride = step > 0 ? static_cast<uint64_t>(step) : 0 - static_cast<uint64_t>(step);
+  return static_cast<int64_t>((high - low - 1) / stride + 1);
 }
 
 class RangePlan : public Plan {
@@ -27,9 +31,8 @@ class RangePlan : public Plan {
     Pass(int64_t start, int64_t step, int64_t size) : value(start), step(step), left(size) {}
     std::optional<Nest> next() override {
       if (left == 0) return std::nullopt;
-      --left;
       Nest element(at::scalar_tensor(value, at::kLong));
-      value += step;
+      if (--left > 0) value += step;
       return element;
     }
     int64_t value, step, left;
@@ -95,7 +98,7 @@ class GeneratorPlan : public Plan {
       : Plan({}), factory_(std::move(factory)), spec_(std::move(spec)) {}
   std::string name() const override { return "from_generator"; }
   int64_t cardinality() const override { return kUnknown; }
-  SpecNest element_spec() const override { return spec_ ? *spec_ : Plan::element_spec(); }
+  SpecNest element_spec() const override { return spec_ ? *spec_ : seen_.of(*this); }
   std::unique_ptr<Iterator> iterator() const override {
     return std::make_unique<Pass>(factory_(), spec_);
   }
@@ -131,6 +134,7 @@ class GeneratorPlan : public Plan {
   };
   std::function<NestGenerator()> factory_;
   std::optional<SpecNest> spec_;
+  SeenSpec seen_;
 };
 
 }  // namespace

@@ -6,17 +6,17 @@
 namespace tutti::data::plans {
 namespace {
 
-class MapPlan : public UnaryPlan {
+class MapPlan : public PassPlan {
  public:
   MapPlan(PlanPtr input, NestFunction function)
-      : UnaryPlan(std::move(input)), function_(std::move(function)) {}
+      : PassPlan(std::move(input)), function_(std::move(function)) {}
   std::string name() const override { return "map"; }
-  SpecNest element_spec() const override { return Plan::element_spec(); }
-  std::unique_ptr<Iterator> iterator() const override {
-    return std::make_unique<Pass>(input().iterator(), function_);
-  }
+  SpecNest element_spec() const override { return spec_.of(*this); }
 
  private:
+  std::unique_ptr<Iterator> over(std::unique_ptr<Iterator> pass) const override {
+    return std::make_unique<Pass>(std::move(pass), function_);
+  }
   struct Pass : Iterator {
     Pass(std::unique_ptr<Iterator> input, NestFunction function)
         : input(std::move(input)), function(std::move(function)) {}
@@ -30,19 +30,20 @@ class MapPlan : public UnaryPlan {
     NestFunction function;
   };
   NestFunction function_;
+  SeenSpec spec_;
 };
 
-class FilterPlan : public UnaryPlan {
+class FilterPlan : public PassPlan {
  public:
   FilterPlan(PlanPtr input, NestPredicate predicate)
-      : UnaryPlan(std::move(input)), predicate_(std::move(predicate)) {}
+      : PassPlan(std::move(input)), predicate_(std::move(predicate)) {}
   std::string name() const override { return "filter"; }
   int64_t cardinality() const override { return input().cardinality() == 0 ? 0 : kUnknown; }
-  std::unique_ptr<Iterator> iterator() const override {
-    return std::make_unique<Pass>(input().iterator(), predicate_);
-  }
 
  private:
+  std::unique_ptr<Iterator> over(std::unique_ptr<Iterator> pass) const override {
+    return std::make_unique<Pass>(std::move(pass), predicate_);
+  }
   struct Pass : Iterator {
     Pass(std::unique_ptr<Iterator> input, NestPredicate predicate)
         : input(std::move(input)), predicate(std::move(predicate)) {}
@@ -58,9 +59,9 @@ class FilterPlan : public UnaryPlan {
   NestPredicate predicate_;
 };
 
-class TakePlan : public UnaryPlan {
+class TakePlan : public PassPlan {
  public:
-  TakePlan(PlanPtr input, int64_t count) : UnaryPlan(std::move(input)), count_(count) {}
+  TakePlan(PlanPtr input, int64_t count) : PassPlan(std::move(input)), count_(count) {}
   std::string name() const override { return "take"; }
   int64_t cardinality() const override {
     const int64_t size = input().cardinality();
@@ -69,18 +70,19 @@ class TakePlan : public UnaryPlan {
     if (size == kUnknown) return count_ == 0 ? 0 : kUnknown;
     return std::min(size, count_);
   }
-  std::unique_ptr<Iterator> iterator() const override {
-    return std::make_unique<Pass>(input().iterator(), count_);
-  }
 
  private:
+  std::unique_ptr<Iterator> over(std::unique_ptr<Iterator> pass) const override {
+    return std::make_unique<Pass>(std::move(pass), count_);
+  }
   struct Pass : ForwardingIterator {
     Pass(std::unique_ptr<Iterator> input, int64_t count)
         : ForwardingIterator(std::move(input)), left(count) {}
     std::optional<Nest> next() override {
       if (left == 0) return std::nullopt;
-      if (left > 0) --left;
-      return input().next();
+      auto element = input().next();  // one that throws does not count
+      if (element && left > 0) --left;
+      return element;
     }
     void next_rows(int64_t count, std::vector<int64_t>& indices) override {
       const int64_t wanted = left < 0 ? count : std::min(count, left);
@@ -92,20 +94,20 @@ class TakePlan : public UnaryPlan {
   int64_t count_;
 };
 
-class SkipPlan : public UnaryPlan {
+class SkipPlan : public PassPlan {
  public:
-  SkipPlan(PlanPtr input, int64_t count) : UnaryPlan(std::move(input)), count_(count) {}
+  SkipPlan(PlanPtr input, int64_t count) : PassPlan(std::move(input)), count_(count) {}
   std::string name() const override { return "skip"; }
   int64_t cardinality() const override {
     const int64_t size = input().cardinality();
     if (count_ < 0) return 0;
     return size < 0 ? size : std::max<int64_t>(0, size - count_);
   }
-  std::unique_ptr<Iterator> iterator() const override {
-    return std::make_unique<Pass>(input().iterator(), count_);
-  }
 
  private:
+  std::unique_ptr<Iterator> over(std::unique_ptr<Iterator> pass) const override {
+    return std::make_unique<Pass>(std::move(pass), count_);
+  }
   struct Pass : ForwardingIterator {
     Pass(std::unique_ptr<Iterator> input, int64_t count)
         : ForwardingIterator(std::move(input)), left(count) {}
@@ -120,8 +122,12 @@ class SkipPlan : public UnaryPlan {
     void drop() {
       if (left > 0 && input().table() != nullptr) {
         std::vector<int64_t> dropped;
-        input().next_rows(left, dropped);
-        left = 0;
+        do {
+          dropped.clear();
+          const int64_t count = std::min<int64_t>(left, 4096);
+          input().next_rows(count, dropped);
+          left = static_cast<int64_t>(dropped.size()) == count ? left - count : 0;
+        } while (left > 0);
       }
       for (; left > 0; --left) {
         if (!input().next()) break;
@@ -133,20 +139,20 @@ class SkipPlan : public UnaryPlan {
   int64_t count_;
 };
 
-class ShardPlan : public UnaryPlan {
+class ShardPlan : public PassPlan {
  public:
   ShardPlan(PlanPtr input, int64_t num_shards, int64_t index)
-      : UnaryPlan(std::move(input)), num_shards_(num_shards), index_(index) {}
+      : PassPlan(std::move(input)), num_shards_(num_shards), index_(index) {}
   std::string name() const override { return "shard"; }
   int64_t cardinality() const override {
     const int64_t size = input().cardinality();
     return size < 0 ? size : size <= index_ ? 0 : (size - index_ + num_shards_ - 1) / num_shards_;
   }
-  std::unique_ptr<Iterator> iterator() const override {
-    return std::make_unique<Pass>(input().iterator(), num_shards_, index_);
-  }
 
  private:
+  std::unique_ptr<Iterator> over(std::unique_ptr<Iterator> pass) const override {
+    return std::make_unique<Pass>(std::move(pass), num_shards_, index_);
+  }
   struct Pass : ForwardingIterator {
     Pass(std::unique_ptr<Iterator> input, int64_t num_shards, int64_t index)
         : ForwardingIterator(std::move(input)), num_shards(num_shards), until(index) {}
@@ -182,7 +188,9 @@ class RepeatPlan : public UnaryPlan {
     const int64_t size = input().cardinality();
     if (size == 0 || count_ == 0) return 0;
     if (count_ < 0) return size == kUnknown ? kUnknown : kInfinite;
-    return size < 0 ? size : size * count_;
+    int64_t total = 0;
+    if (size < 0) return size;
+    return __builtin_mul_overflow(size, count_, &total) ? INT64_MAX : total;
   }
   std::unique_ptr<Iterator> iterator() const override { return std::make_unique<Pass>(*this); }
 
@@ -218,8 +226,10 @@ class RepeatPlan : public UnaryPlan {
       current = left == 0 || !any ? nullptr : plan->iterator();
       any = false;
       if (left > 0) --left;
-      if (rows != nullptr && current && current->table() != rows)
-        throw Internal("repeat: another table in a later pass");
+      if (!current) return;
+      // The pass that fills a cache has no table, the later ones read the cache's.
+      if (rows == nullptr) rows = current->table();
+      if (current->table() != rows) throw Internal("repeat: another table in a later pass");
     }
     PlanPtr plan;
     int64_t left;
@@ -231,18 +241,18 @@ class RepeatPlan : public UnaryPlan {
   int64_t count_;
 };
 
-class EnumeratePlan : public UnaryPlan {
+class EnumeratePlan : public PassPlan {
  public:
-  EnumeratePlan(PlanPtr input, int64_t start) : UnaryPlan(std::move(input)), start_(start) {}
+  EnumeratePlan(PlanPtr input, int64_t start) : PassPlan(std::move(input)), start_(start) {}
   std::string name() const override { return "enumerate"; }
   SpecNest element_spec() const override {
     return SpecNest::tuple({TensorSpec{{}, at::kLong}, input().element_spec()});
   }
-  std::unique_ptr<Iterator> iterator() const override {
-    return std::make_unique<Pass>(input().iterator(), start_);
-  }
 
  private:
+  std::unique_ptr<Iterator> over(std::unique_ptr<Iterator> pass) const override {
+    return std::make_unique<Pass>(std::move(pass), start_);
+  }
   struct Pass : Iterator {
     Pass(std::unique_ptr<Iterator> input, int64_t start) : input(std::move(input)), number(start) {}
     std::optional<Nest> next() override {
@@ -254,87 +264,6 @@ class EnumeratePlan : public UnaryPlan {
     int64_t number;
   };
   int64_t start_;
-};
-
-class ZipPlan : public Plan {
- public:
-  using Plan::Plan;
-  std::string name() const override { return "zip"; }
-  int64_t cardinality() const override {
-    int64_t size = kInfinite;
-    for (const PlanPtr& input : inputs()) {
-      const int64_t other = input->cardinality();
-      if (other == kUnknown) return kUnknown;
-      if (other != kInfinite) size = size == kInfinite ? other : std::min(size, other);
-    }
-    return size;
-  }
-  SpecNest element_spec() const override {
-    std::vector<SpecNest> specs;
-    for (const PlanPtr& input : inputs()) specs.push_back(input->element_spec());
-    return SpecNest::tuple(std::move(specs));
-  }
-  std::unique_ptr<Iterator> iterator() const override {
-    auto pass = std::make_unique<Pass>();
-    for (const PlanPtr& input : inputs()) pass->inputs.push_back(input->iterator());
-    return pass;
-  }
-
- private:
-  struct Pass : Iterator {
-    std::optional<Nest> next() override {
-      if (done) return std::nullopt;
-      std::vector<Nest> items;
-      for (auto& input : inputs) {
-        auto element = input->next();
-        done = !element;
-        if (done) return std::nullopt;
-        items.push_back(std::move(*element));
-      }
-      return Nest::tuple(std::move(items));
-    }
-    std::vector<std::unique_ptr<Iterator>> inputs;
-    bool done = false;
-  };
-};
-
-class ConcatenatePlan : public Plan {
- public:
-  using Plan::Plan;
-  std::string name() const override { return "concatenate"; }
-  int64_t cardinality() const override {
-    const int64_t a = inputs()[0]->cardinality();
-    const int64_t b = inputs()[1]->cardinality();
-    if (a == kInfinite || b == kInfinite) return kInfinite;
-    return a == kUnknown || b == kUnknown ? kUnknown : a + b;
-  }
-  SpecNest element_spec() const override {
-    if (inputs()[0]->cardinality() == 0) return inputs()[1]->element_spec();
-    const SpecNest a = inputs()[0]->element_spec();
-    if (inputs()[1]->cardinality() == 0) return a;
-    const auto theirs = flatten(inputs()[1]->element_spec());
-    std::size_t next = 0;
-    return a.map_leaves([&](const TensorSpec& leaf) { return leaf.relaxed_with(theirs[next++]); });
-  }
-  std::unique_ptr<Iterator> iterator() const override {
-    return std::make_unique<Pass>(inputs()[0]->iterator(), inputs()[1]);
-  }
-
- private:
-  struct Pass : Iterator {
-    Pass(std::unique_ptr<Iterator> first, PlanPtr second)
-        : current(std::move(first)), second(std::move(second)) {}
-    std::optional<Nest> next() override {
-      for (;;) {
-        auto element = current->next();
-        if (element || !second) return element;
-        current = second->iterator();
-        second = nullptr;
-      }
-    }
-    std::unique_ptr<Iterator> current;
-    PlanPtr second;
-  };
 };
 
 class OptionsPlan : public UnaryPlan {
@@ -385,25 +314,6 @@ PlanPtr shard(PlanPtr input, int64_t num_shards, int64_t index) {
                               " shards, expected an index from 0 to below the number of shards"));
   }
   return std::make_shared<ShardPlan>(std::move(input), num_shards, index);
-}
-PlanPtr zip(std::vector<PlanPtr> inputs) {
-  if (inputs.empty()) throw InvalidArgument("zip: no datasets, expected at least one");
-  return std::make_shared<ZipPlan>(std::move(inputs));
-}
-PlanPtr concatenate(PlanPtr first, PlanPtr second) {
-  if (first->cardinality() != 0 && second->cardinality() != 0) {
-    const SpecNest a = first->element_spec();
-    const SpecNest b = second->element_spec();
-    if (!same_structure(a, b)) {
-      throw InvalidArgument(
-          cat("concatenate: elements ", a, " and ", b, ", expected one structure"));
-    }
-    const auto left = flatten(a);
-    const auto right = flatten(b);
-    for (std::size_t i = 0; i < left.size(); ++i) left[i].relaxed_with(right[i]);
-  }
-  return std::make_shared<ConcatenatePlan>(
-      std::vector<PlanPtr>{std::move(first), std::move(second)});
 }
 
 }  // namespace tutti::data::plans

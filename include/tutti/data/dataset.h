@@ -139,8 +139,9 @@ class Dataset {
   Dataset take(int64_t count) const { return Dataset(plans::take(plan_, count)); }
   Dataset skip(int64_t count) const { return Dataset(plans::skip(plan_, count)); }
   /// Keeps the elements of the first complete pass in memory; later passes take them from there.
+  /// A pass that ends early leaves nothing behind.
   Dataset cache() const { return Dataset(plans::cache(plan_)); }
-  /// A thread makes elements ahead, `buffer_size` at most; -1: 2; 0: none.
+  /// A thread, on one core, makes elements ahead, `buffer_size` at most; -1: 2; 0: none.
   Dataset prefetch(int64_t buffer_size) const {
     return Dataset(plans::prefetch(plan_, buffer_size));
   }
@@ -230,7 +231,8 @@ inline Dataset<Tensor> range(int64_t start, int64_t stop, int64_t step = 1) {
   return Dataset<Tensor>(plans::range(start, stop, step));
 }
 
-/// One element: the whole structure. Several arguments make a tuple.
+/// One element: the whole structure, the tensors themselves in every pass. Several arguments make a
+/// tuple.
 template <NestLike... Items>
 auto from_tensors(const Items&... items) {
   return Dataset<typename internal::ElementOf<Items...>::Type>(

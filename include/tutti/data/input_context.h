@@ -18,7 +18,7 @@ class InputContext {
   int num_replicas_in_sync() const { return num_replicas_in_sync_; }
   /// global / replicas. Throws InvalidArgument when that leaves a rest.
   int64_t get_per_replica_batch_size(int64_t global_batch_size) const;
-  /// "tutti InputContext(input pipeline id 0, total 1)".
+  /// "InputContext(input pipeline id 0, total 1)".
   std::string to_string() const;
 
  private:

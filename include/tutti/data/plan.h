@@ -23,13 +23,15 @@ struct Options {
 };
 
 /// Rows of tensors: column c of row i is `columns[c][i]`, and `structure` says how a row's columns
-/// are nested.
+/// are nested. What is handed out is the caller's own: writing into it leaves the table alone.
 struct RowTable {
   Nest structure;  // leaves: the columns
   int64_t num_rows = 0;
+  /// If not null, its rows stand behind these: row `num_rows` is its row 0.
+  std::shared_ptr<const RowTable> behind = nullptr;
   Nest row(int64_t index) const;
-  /// Rows `indices` as a batch: a view when they are consecutive and `may_alias`, else one indexed
-  /// read a column.
+  /// Rows `indices` as a batch: one copy of each column when they are consecutive, else one
+  /// indexed read.
   Nest rows(const std::vector<int64_t>& indices) const;
 };
 
@@ -40,8 +42,9 @@ class Iterator {
   virtual ~Iterator() = default;
   virtual std::optional<Nest> next() = 0;
 
-  /// Not null: the elements are rows of this table (which lives as long as the iterator), and
-  /// next_rows may be called instead of next. Batches are then cut in one read.
+  /// Not null: the elements from here on are rows of this table (which lives as long as the
+  /// iterator), and next_rows may be called instead of next. Batches are then cut in one read.
+  /// Never changes from one table to another, or back to null.
   virtual const RowTable* table() const { return nullptr; }
   /// Appends the indices of up to `count` next elements; fewer at the end.
   virtual void next_rows(int64_t count, std::vector<int64_t>& indices) {}
@@ -59,10 +62,13 @@ class Plan {
   /// The operation's name: "shuffle".
   virtual std::string name() const = 0;
   virtual std::unique_ptr<Iterator> iterator() const = 0;
+  /// A pass that only shows what elements look like: without the buffers, threads and seeds of
+  /// shuffle, cache and prefetch, so that a look changes no later pass.
+  virtual std::unique_ptr<Iterator> preview() const { return iterator(); }
   /// Number of elements, kInfinite or kUnknown.
   virtual int64_t cardinality() const = 0;
   /// Of one element. Where only the elements tell (map, from_generator without a spec), the first
-  /// one of a pass of its own is made.
+  /// one of a preview is made, once for each plan; FailedPrecondition when there is none.
   virtual SpecNest element_spec() const;
   /// The size that the last batch of the pipeline asked for; nothing when that is not known.
   virtual std::optional<int64_t> batch_size() const {
