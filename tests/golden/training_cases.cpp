@@ -227,7 +227,8 @@ void run_fit(Run& run, const Json& expected) {
       "evaluate",
       as_dataset ? model->evaluate(dataset, quiet) : model->evaluate(run.x, run.y, quiet),
       expected.at("evaluate"));
-  run.verdict.close(cat(run.where, " predict"), model->predict(run.x, {.batch_size = run.batch}),
+  run.verdict.close(cat(run.where, " predict"),
+                    model->predict(run.x, {.batch_size = run.batch, .verbose = 0}),
                     run.file.tensor(expected.at("predict")));
 }
 

@@ -27,7 +27,6 @@ std::string summary_of(const Model& model) {
 }
 
 // ---- the table, as Keras 3.15 prints it
-// ----------------------------------------------------------------------------------------
 
 TEST(Summary, OfAnMlpIsKerasText) {
   clear_session();
@@ -102,7 +101,6 @@ TEST(Summary, LongNamesAndShapesAreWrapped) {
 }
 
 // ---- building
-// ------------------------------------------------------------------------------------------------------------------
 
 TEST(Sequential, BeforeItIsBuiltThereIsNothingToAskFor) {
   Sequential model({Dense(2)}, {.name = "m"});
@@ -191,7 +189,6 @@ TEST(Sequential, AnotherStrategyCannotBuildIt) {
 }
 
 // ---- weights
-// -------------------------------------------------------------------------------------------------------------------
 
 TEST(Model, WeightsAreInTheOrderOfTheLayers) {
   Sequential model({Conv2D(2, 3, {.name = "c", .input_shape = {5, 5, 3}}),

@@ -5,7 +5,6 @@
 #include <iterator>
 
 #include "support/expect.h"
-#include "tutti/base/seed.h"
 #include "tutti/distribute/mirrored_strategy.h"
 #include "tutti/distribute/one_device_strategy.h"
 #include "tutti/io/tensor_file.h"

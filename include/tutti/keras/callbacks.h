@@ -74,16 +74,17 @@ class Callback {
 };
 
 /// Any callback: a handle of this header, a std::shared_ptr to one's own, or one's own by value
-/// through make().
+/// through make(). An empty pointer is InvalidArgument.
 class AnyCallback {
  public:
   template <class T>
   requires std::derived_from<T, Callback> AnyCallback(std::shared_ptr<T> callback)
-      : callback_(std::move(callback)) {}  // NOLINT
+      : callback_(checked(std::move(callback))) {}  // NOLINT
   Callback* operator->() const { return callback_.get(); }
   const std::shared_ptr<Callback>& get() const { return callback_; }
 
  private:
+  static std::shared_ptr<Callback> checked(std::shared_ptr<Callback> callback);
   std::shared_ptr<Callback> callback_;
 };
 

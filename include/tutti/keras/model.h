@@ -72,6 +72,8 @@ class Model {
   /// The outputs of all batches joined along axis 0, in order.
   Tensor predict(const Tensor& x, const PredictOptions& options = {});
   Tensor predict(const data::Dataset<Nest>& dataset, const PredictOptions& options = {});
+  Tensor predict(const distribute::DistributedDataset<Nest>& dataset,
+                 const PredictOptions& options = {});
   /// One step on the whole batch, cut among the replicas. Metrics are not reset.
   Logs train_on_batch(const Tensor& x, const Tensor& y, const Tensor& sample_weight = {});
   Logs test_on_batch(const Tensor& x, const Tensor& y, const Tensor& sample_weight = {});
@@ -87,6 +89,8 @@ class Model {
   /// Updates the compiled metrics.
   void update_metrics(const Batch& batch, const Tensor& y_pred);
 
+  /// The compiled metrics, "loss" first, as far as a first batch has made them.
+  std::vector<metrics::Metric> metrics() const;
   /// "loss" and the compiled metrics, over all replicas, names sorted.
   Logs metrics_result();
   void reset_metrics();

@@ -36,6 +36,7 @@ class MetricSpec {
 
 struct CompileOptions {
   optimizers::Optimizer optimizer = optimizers::RMSprop();
+  /// A mean (kNone too) is over the rows of the whole step, whatever each replica has of them.
   losses::Loss loss = {};
   std::vector<MetricSpec> metrics = {};
   /// Like metrics, but sample and class weights count.
@@ -109,7 +110,7 @@ struct EvaluateOptions {
 
 struct PredictOptions {
   std::optional<int64_t> batch_size = std::nullopt;
-  int verbose = 0;
+  int verbose = kVerboseAuto;
   std::optional<int64_t> steps = std::nullopt;
   std::vector<callbacks::AnyCallback> callbacks = {};
 };

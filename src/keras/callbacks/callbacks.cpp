@@ -10,6 +10,7 @@
 #include "tutti/base/log.h"
 #include "tutti/base/text.h"
 #include "tutti/keras/model.h"
+#include "tutti/tensor/printing.h"
 
 namespace tutti::keras {
 
@@ -60,7 +61,8 @@ class Lambda : public Callback {
   LambdaCallbackOptions hooks_;
 };
 
-/// Whether a number is better than the best so far; strict, and never for NaN.
+/// Whether a number is better than the best so far; strict, and never for NaN. Mode "auto" asks the
+/// metric, and where that does not know, the name.
 class Monitor {
  public:
   Monitor(const char* callback, std::string name, const std::string& mode, double min_delta)
@@ -68,35 +70,48 @@ class Monitor {
     if (mode != "auto" && mode != "min" && mode != "max") {
       throw InvalidArgument(cat(callback, " [mode]: \"", mode, "\", expected auto, min or max"));
     }
-    up_ = mode == "max" || (mode == "auto" && looks_upward(name_));
+    if (mode != "auto") up_ = mode == "max";
   }
-  bool better(double value, double best) const {
-    return up_ ? value > best + min_delta_ : value < best - min_delta_;
-  }
-  double worst() const {
-    return up_ ? -std::numeric_limits<double>::infinity() : std::numeric_limits<double>::infinity();
-  }
-  std::optional<double> read(const Logs& logs) const {
+  /// Before training.
+  void begin() { warned_ = false; }
+  /// The monitored number; nothing, with one warning a training, when it is missing.
+  std::optional<double> read(const Model& model, const Logs& logs) {
     const auto found = logs.find(name_);
-    if (found != logs.end()) return found->second;
+    if (found != logs.end()) {
+      if (!up_) up_ = goes_up(model);
+      return found->second;
+    }
     std::vector<std::string> names;
     for (const auto& [key, unused] : logs) names.push_back(key);
-    log_once(LogLevel::kWarning, cat("monitor/", callback_, "/", name_),
-             cat(callback_, ": \"", name_, "\" is not among the logs (", join(names, ", "),
-                 "); nothing is done. With validation data there is val_loss"));
+    if (!warned_)
+      log_warning(callback_, ": \"", name_, "\" is not among the logs (", join(names, ", "),
+                  "); nothing is done. With validation data there is val_loss");
+    warned_ = true;
     return std::nullopt;
+  }
+  /// After read(). Without a best so far, against the worst there is.
+  bool better(double value, const std::optional<double>& best) const {
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    const double bar = best.value_or(*up_ ? -kInfinity : kInfinity);
+    return *up_ ? value > bar + min_delta_ : value < bar - min_delta_;
   }
   const std::string& name() const { return name_; }
 
  private:
-  static bool looks_upward(const std::string& name) {
-    return name.find("acc") != std::string::npos ||
-           (name.size() >= 3 && name.compare(name.size() - 3, 3, "auc") == 0);
+  bool goes_up(const Model& model) const {
+    const std::string plain = name_.rfind("val_", 0) == 0 ? name_.substr(4) : name_;
+    for (const metrics::Metric& metric : model.metrics()) {
+      if (metric.name() == plain && metric.direction() != metrics::Direction::kUnknown)
+        return metric.direction() == metrics::Direction::kUp;
+    }
+    return plain.find("acc") != std::string::npos || plain.rfind("fmeasure", 0) == 0 ||
+           (plain.size() >= 3 && plain.compare(plain.size() - 3, 3, "auc") == 0);
   }
   const char* callback_;
   std::string name_;
   double min_delta_;
-  bool up_;
+  std::optional<bool> up_;
+  bool warned_ = false;
 };
 
 class Early : public Callback {
@@ -111,19 +126,20 @@ class Early : public Callback {
   void on_train_begin(const Logs& logs) override {
     wait_ = 0;
     stopped_epoch_ = -1;
-    best_ = monitor_.worst();
+    monitor_.begin();
+    best_.reset();
     best_weights_.clear();
     best_epoch_ = 0;
   }
   void on_epoch_end(int64_t epoch, Logs& logs) override {
-    const auto current = monitor_.read(logs);
+    const auto current = monitor_.read(*model(), logs);
     if (!current || epoch < options_.start_from_epoch) return;
     if (options_.restore_best_weights && best_weights_.empty()) keep(epoch);
     ++wait_;
     if (monitor_.better(*current, best_)) {
       best_ = *current;
       if (options_.restore_best_weights) keep(epoch);
-      if (!options_.baseline || monitor_.better(*current, *options_.baseline)) wait_ = 0;
+      if (!options_.baseline || monitor_.better(*current, options_.baseline)) wait_ = 0;
       return;
     }
     if (wait_ >= options_.patience && epoch > 0) {
@@ -153,7 +169,7 @@ class Early : public Callback {
   Monitor monitor_;
   int64_t wait_ = 0;
   int64_t stopped_epoch_ = -1;
-  double best_ = 0;
+  std::optional<double> best_;
   std::vector<Tensor> best_weights_;
   int64_t best_epoch_ = 0;
 };
@@ -162,8 +178,46 @@ bool ends_with(const std::string& text, const std::string& end) {
   return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
 }
 
+/// `02d`, `.2f`, `5.1e` or nothing: what may be handed to printf.
+bool is_format(const std::string& spec) {
+  std::size_t at = 0;
+  const auto digits = [&] {
+    const std::size_t begin = at;
+    while (at < spec.size() && spec[at] >= '0' && spec[at] <= '9') ++at;
+    return at - begin;
+  };
+  if (digits() > 2) return false;
+  const bool point = at < spec.size() && spec[at] == '.';
+  if (point) {
+    ++at;
+    const std::size_t places = digits();
+    if (places == 0 || places > 2) return false;
+  }
+  if (at == spec.size()) return !point && at == 0;
+  const std::string kinds = point ? "feg" : "dfeg";
+  return at + 1 == spec.size() && kinds.find(spec[at]) != std::string::npos;
+}
+
+/// The number of a field; epochs and batches count from 1.
+struct Field {
+  double value;
+  bool whole;
+};
+
+Field field_of(const std::string& name, int64_t epoch, int64_t batch, const Logs& logs) {
+  if (name == "epoch") return {static_cast<double>(epoch + 1), true};
+  if (name == "batch" && batch >= 0) return {static_cast<double>(batch + 1), true};
+  const auto found = logs.find(name);
+  if (found != logs.end()) return {found->second, false};
+  std::vector<std::string> names{"epoch"};
+  if (batch >= 0) names.emplace_back("batch");
+  for (const auto& [key, unused] : logs) names.push_back(key);
+  throw NotFound(
+      cat("ModelCheckpoint [filepath]: {", name, "}, expected one of ", join(names, ", ")));
+}
+
 /// `{name}`, `{name:02d}` and `{name:.2f}` replaced by numbers.
-std::string fill_template(const std::string& path, int64_t epoch, const Logs& logs) {
+std::string fill_template(const std::string& path, int64_t epoch, int64_t batch, const Logs& logs) {
   std::string filled;
   for (std::size_t at = 0; at < path.size(); ++at) {
     const std::size_t close = path[at] == '{' ? path.find('}', at) : std::string::npos;
@@ -171,22 +225,18 @@ std::string fill_template(const std::string& path, int64_t epoch, const Logs& lo
       filled += path[at];
       continue;
     }
-    const std::string field = path.substr(at + 1, close - at - 1);
-    const std::size_t colon = field.find(':');
-    const std::string name = field.substr(0, colon);
-    const std::string spec = colon == std::string::npos ? "" : field.substr(colon + 1);
-    const bool whole = !spec.empty() && spec.back() == 'd';
-    const bool valid =
-        spec.find_first_not_of("0123456789.dfe") == std::string::npos && spec.size() < 8;
-    if (!valid)
+    const std::string text = path.substr(at + 1, close - at - 1);
+    const std::size_t colon = text.find(':');
+    const std::string spec = colon == std::string::npos ? "" : text.substr(colon + 1);
+    if (!is_format(spec))
       throw InvalidArgument(cat("ModelCheckpoint [filepath]: the format \"", spec,
                                 "\", expected one like 02d or .2f"));
-    const double value = name == "epoch" ? static_cast<double>(epoch + 1) : logs[name];
-    if (whole || (spec.empty() && name == "epoch")) {
-      filled += formatted(cat("%", whole ? spec.substr(0, spec.size() - 1) : "", "lld").c_str(),
-                          static_cast<long long>(value));
+    const Field field = field_of(text.substr(0, colon), epoch, batch, logs);
+    if (spec.empty() ? field.whole : spec.back() == 'd') {
+      const std::string width = spec.empty() ? "" : spec.substr(0, spec.size() - 1);
+      filled += formatted(cat("%", width, "lld").c_str(), static_cast<long long>(field.value));
     } else {
-      filled += formatted(cat("%", spec.empty() ? "g" : spec).c_str(), value);
+      filled += formatted(cat("%", spec.empty() ? "g" : spec).c_str(), field.value);
     }
     at = close;
   }
@@ -211,6 +261,7 @@ class Checkpoint : public Callback {
                                 ", expected 0 (each epoch) or a number of batches"));
   }
   void on_train_begin(const Logs& logs) override {
+    monitor_.begin();
     if (!best_) best_ = options_.initial_value_threshold;
   }
   void on_epoch_begin(int64_t epoch, const Logs& logs) override { epoch_ = epoch; }
@@ -220,29 +271,28 @@ class Checkpoint : public Callback {
     last_batch_ = batch;
     if (seen_ < options_.save_freq) return;
     seen_ = 0;
-    save(epoch_, logs);
+    save(epoch_, batch, logs);
   }
   void on_epoch_end(int64_t epoch, Logs& logs) override {
     last_batch_ = -1;
-    if (options_.save_freq == 0) save(epoch, logs);
+    if (options_.save_freq == 0) save(epoch, -1, logs);
   }
   bool needs_batch_logs() const override { return options_.save_freq > 0; }
 
  private:
-  void save(int64_t epoch, const Logs& logs) {
-    const std::string path = fill_template(path_, epoch, logs);
+  void save(int64_t epoch, int64_t batch, const Logs& logs) {
+    const std::string path = fill_template(path_, epoch, batch, logs);
     if (options_.save_best_only) {
-      const auto current = monitor_.read(logs);
+      const auto current = monitor_.read(*model(), logs);
       if (!current) return;
-      const double best = best_.value_or(monitor_.worst());
-      if (!monitor_.better(*current, best)) {
-        say(formatted("\nEpoch %lld: %s did not improve from %.5f\n",
-                      static_cast<long long>(epoch + 1), monitor_.name().c_str(), best));
+      const std::string best = best_ ? formatted("%.5f", *best_) : "None";
+      if (!monitor_.better(*current, best_)) {
+        say(cat("\nEpoch ", epoch + 1, ": ", monitor_.name(), " did not improve from ", best,
+                "\n"));
         return;
       }
-      say(cat("\nEpoch ", epoch + 1, ": ", monitor_.name(), " improved from ",
-              best_ ? formatted("%.5f", best) : "None", " to ", formatted("%.5f", *current),
-              ", saving model to ", path, "\n"));
+      say(cat("\nEpoch ", epoch + 1, ": ", monitor_.name(), " improved from ", best, " to ",
+              formatted("%.5f", *current), ", saving model to ", path, "\n"));
       best_ = current;
     } else {
       say(cat("\nEpoch ", epoch + 1, ": saving model to ", path, "\n"));
@@ -265,21 +315,6 @@ class Checkpoint : public Callback {
   int64_t seen_ = 0;
   int64_t last_batch_ = -1;
 };
-
-/// Numbers as Python's csv module writes floats: the fewest digits that give the number back.
-std::string csv_number(double value) {
-  if (std::isnan(value)) return "nan";
-  std::string text = formatted("%.17g", value);
-  for (int digits = 1; digits < 17; ++digits) {
-    const std::string shorter = formatted("%.*g", digits, value);
-    if (std::strtod(shorter.c_str(), nullptr) == value) {
-      text = shorter;
-      break;
-    }
-  }
-  if (text.find_first_of(".en") == std::string::npos) text += ".0";
-  return text;
-}
 
 class Csv : public Callback {
  public:
@@ -312,9 +347,14 @@ class Csv : public Callback {
     file_ << epoch;
     for (const std::string& column : columns_) {
       const auto found = logs.find(column);
-      file_ << options_.separator << (found == logs.end() ? "NA" : csv_number(found->second));
+      file_ << options_.separator
+            << (found == logs.end() ? "NA"
+                                    : number_to_string(found->second, /*single_precision=*/false));
     }
     file_ << "\n" << std::flush;
+    if (!file_)
+      throw ResourceExhausted(cat("CSVLogger [", filename_, "]: the line of epoch ", epoch + 1,
+                                  " cannot be written; is the disk full?"));
   }
   void on_train_end(const Logs& logs) override { file_.close(); }
   bool needs_batch_logs() const override { return false; }
@@ -338,6 +378,11 @@ class NanStop : public Callback {
 };
 
 }  // namespace
+
+std::shared_ptr<Callback> AnyCallback::checked(std::shared_ptr<Callback> callback) {
+  if (callback == nullptr) throw InvalidArgument("callback: an empty pointer, expected a callback");
+  return callback;
+}
 
 AnyCallback LambdaCallback(LambdaCallbackOptions options) {
   return AnyCallback(std::make_shared<Lambda>(std::move(options)));

@@ -116,7 +116,6 @@ std::vector<Tensor> Model::losses() const {
 void Model::summary() const { summary(std::cout); }
 
 // ---- the table
-// -----------------------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -225,7 +224,6 @@ void Model::summary(std::ostream& out) const {
 }
 
 // ---- Sequential
-// ----------------------------------------------------------------------------------------------------------------
 
 namespace {
 

@@ -29,6 +29,31 @@ void once_for_all(const char* operation, Function what) {
   }
 }
 
+/// The sum of `own` over the replicas; a collective when there are several.
+Tensor over_replicas(const Tensor& own) {
+  distribute::ReplicaContext* replica = distribute::get_replica_context();
+  if (replica == nullptr || replica->num_replicas_in_sync() == 1) return own;
+  return replica->all_reduce(distribute::ReduceOp::kSum, own);
+}
+
+/// This replica's rows' part of the loss of the whole step: means divide by what all replicas have.
+Tensor share_of_loss(const losses::Loss& loss, const Batch& batch, const Tensor& y_pred,
+                     int64_t all_rows) {
+  const Tensor values = loss.per_sample(batch.y, y_pred);
+  const Tensor valid = loss.valid(batch.y, y_pred);
+  Tensor weights = batch.sample_weight;
+  if (valid.defined()) weights = losses::apply_weights(valid.to(values.scalar_type()), weights);
+  const Tensor sum = losses::apply_weights(values, weights).sum();
+  if (loss.reduction() == losses::Reduction::kSum) return sum;
+  if (loss.reduction() == losses::Reduction::kMeanWithSampleWeight && weights.defined())
+    return sum / over_replicas(weights.sum(values.scalar_type())).clamp_min(1e-12);
+  if (valid.defined()) return sum / over_replicas(valid.sum()).clamp_min(1);
+  const int64_t rows = batch.x.size(0);
+  if (rows == 0) return sum;  // 0, with its zero gradients
+  const double per_row = static_cast<double>(values.numel()) / static_cast<double>(rows);
+  return sum / (per_row * static_cast<double>(all_rows));
+}
+
 }  // namespace
 
 void Model::train_step(const Batch& batch) {
@@ -61,36 +86,18 @@ Tensor Model::compute_loss(const Batch& batch, const Tensor& y_pred) {
                                  "]: the model is not compiled; call compile() with a loss first"));
   if (!batch.y.defined())
     throw InvalidArgument(
-        cat("fit [", name_, "]: data without labels, expected (x, y); the loss needs y"));
-  distribute::ReplicaContext* replica = distribute::get_replica_context();
-  const int replicas = strategy_->num_replicas_in_sync();
+        cat("compute_loss [", name_, "]: data without labels, expected (x, y); the loss needs y"));
   if (!training.loss_metric) {
     once_for_all("loss metric", [&] { training.loss_metric.emplace("loss"); });
   }
-  const Tensor values = training.loss.per_sample(batch.y, y_pred);
   const int64_t rows = batch.x.size(0);
   // A step that the loop did not start has been counted by nobody yet.
-  int64_t all_rows = training.step_rows;
-  if (all_rows < 0) {
-    all_rows = rows;
-    if (replica != nullptr && replicas > 1) {
-      all_rows = replica->all_reduce(distribute::ReduceOp::kSum, at::full({}, rows, at::kLong))
-                     .item<int64_t>();
-    }
-  }
-  Tensor loss = losses::apply_weights(values, batch.sample_weight).sum();
-  const double per_row =
-      rows > 0 ? static_cast<double>(values.numel()) / static_cast<double>(rows) : 1;
-  if (training.loss.reduction() == losses::Reduction::kMeanWithSampleWeight &&
-      batch.sample_weight.defined()) {
-    Tensor total = losses::apply_weights(at::ones_like(values), batch.sample_weight).sum();
-    if (replica != nullptr && replicas > 1)
-      total = replica->all_reduce(distribute::ReduceOp::kSum, total);
-    loss = loss / total.clamp_min(1e-12);
-  } else if (training.loss.reduction() != losses::Reduction::kSum && all_rows > 0) {
-    loss = loss / (per_row * static_cast<double>(all_rows));
-  }
-  for (const Tensor& penalty : losses()) loss = loss + penalty / static_cast<double>(replicas);
+  const int64_t all_rows = training.step_rows >= 0
+                               ? training.step_rows
+                               : over_replicas(at::scalar_tensor(rows, at::kLong)).item<int64_t>();
+  Tensor loss = share_of_loss(training.loss, batch, y_pred, all_rows);
+  const double replicas = strategy_->num_replicas_in_sync();
+  for (const Tensor& penalty : losses()) loss = loss + penalty / replicas;
   // The log is the mean over samples of the steps' losses: each replica adds its part of loss *
   // rows, and its own rows.
   const auto state = training.loss_metric->variables();
@@ -116,6 +123,8 @@ void Model::update_metrics(const Batch& batch, const Tensor& y_pred) {
   for (const metrics::Metric& metric : training.weighted_metrics)
     metric.update_state(batch.y, y_pred, batch.sample_weight);
 }
+
+std::vector<metrics::Metric> Model::metrics() const { return training_->all_metrics(); }
 
 Logs Model::metrics_result() {
   Logs logs;

@@ -28,14 +28,32 @@ void check_options(const FitOptions& options) {
   if (options.validation_freq < 1)
     throw InvalidArgument(
         cat("fit: validation_freq ", options.validation_freq, ", expected at least 1"));
+  if (options.validation_steps && *options.validation_steps < 1) {
+    throw InvalidArgument(
+        cat("fit: validation_steps ", *options.validation_steps, ", expected at least 1, or none"));
+  }
 }
 
-void refuse_array_options(const FitOptions& options) {
-  if (options.batch_size || options.sample_weight.defined() || options.validation_split != 0) {
-    throw InvalidArgument(
-        "fit: batch_size, sample_weight or validation_split with a dataset, expected them with "
-        "arrays only; a dataset batches, "
-        "weighs and splits itself");
+/// For evaluate and predict, whose only limit is `steps`.
+void check_steps(const char* operation, const std::optional<int64_t>& steps) {
+  if (steps && *steps < 1)
+    throw InvalidArgument(cat(operation, ": steps ", *steps, ", expected at least 1, or none"));
+}
+
+void check_end(const char* operation, const distribute::DistributedPlan& plan,
+               const std::optional<int64_t>& steps, const char* option) {
+  if (steps || plan.cardinality() != data::kInfinite) return;
+  throw InvalidArgument(
+      cat(operation, ": a dataset without end, expected ", option, "; or call take()"));
+}
+
+void refuse_array_options(const char* operation, const std::optional<int64_t>& batch_size,
+                          const Tensor& sample_weight, double validation_split = 0) {
+  if (batch_size || sample_weight.defined() || validation_split != 0) {
+    throw InvalidArgument(cat(
+        operation,
+        ": batch_size, sample_weight or validation_split with a dataset, expected them with arrays "
+        "only; a dataset batches, weighs and splits itself"));
   }
 }
 
@@ -63,11 +81,11 @@ std::unique_ptr<StepSource> validation_source(const ValidationData& data, const 
         options.validation_batch_size.value_or(options.batch_size.value_or(kDefaultBatchSize));
     return array_source("fit (validation_data)", {x, y, weight}, batch, false, strategy);
   }
-  if (data.plan()) {
-    return dataset_source(strategy.distribute_dataset(data::Dataset<Nest>(data.plan())).plan(), {});
-  }
-  if (data.distributed()) return dataset_source(data.distributed(), {});
-  return nullptr;
+  auto plan = data.distributed();
+  if (data.plan()) plan = strategy.distribute_dataset(data::Dataset<Nest>(data.plan())).plan();
+  if (!plan) return nullptr;
+  check_end("fit (validation_data)", *plan, options.validation_steps, "validation_steps");
+  return dataset_source("fit (validation_data)", std::move(plan), strategy);
 }
 
 }  // namespace
@@ -130,6 +148,7 @@ History Model::fit(const Tensor& x, const Tensor& y, const FitOptions& options) 
   if (!options.class_weight.empty()) {
     if (weight.defined())
       throw InvalidArgument("fit: class_weight and sample_weight, expected one of them");
+    if (!y.defined()) throw InvalidArgument("fit: class_weight without labels, expected y");
     weight = weights_of_classes(y, options.class_weight);
   }
   const int64_t batch = options.batch_size.value_or(kDefaultBatchSize);
@@ -160,50 +179,39 @@ History Model::fit(const data::Dataset<Nest>& dataset, const FitOptions& options
 History Model::fit(const distribute::DistributedDataset<Nest>& dataset, const FitOptions& options) {
   check_compiled(*this, "fit");
   check_options(options);
-  refuse_array_options(options);
-  if (!options.steps_per_epoch && dataset.plan()->cardinality() == data::kInfinite) {
-    throw InvalidArgument("fit: a dataset without end, expected steps_per_epoch; or call take()");
-  }
-  return TrainLoop(*this, options, dataset_source(dataset.plan(), options.class_weight),
+  refuse_array_options("fit", options.batch_size, options.sample_weight, options.validation_split);
+  check_end("fit", *dataset.plan(), options.steps_per_epoch, "steps_per_epoch");
+  return TrainLoop(*this, options,
+                   dataset_source("fit", dataset.plan(), *strategy_, options.class_weight),
                    validation_source(options.validation_data, options, *strategy_))
       .run();
 }
 
 namespace {
 
+/// What evaluate and predict tell their callbacks before they begin, and the bar they draw.
+template <class Options>
+std::unique_ptr<ProgressBar> begin(const char* operation, Model& model, const StepSource& source,
+                                   const Options& options) {
+  check_steps(operation, options.steps);
+  const int verbose = resolve_verbose(options.verbose);
+  const int64_t steps = options.steps.value_or(source.steps());
+  for (const auto& callback : options.callbacks) {
+    callback->set_model(&model);
+    callback->set_params({verbose, 1, steps});
+  }
+  return verbose == 0 ? nullptr : make_bar(steps, verbose);
+}
+
 Logs evaluate_source(Model& model, StepSource& source, const EvaluateOptions& options) {
   check_compiled(model, "evaluate");
-  const int verbose = resolve_verbose(options.verbose);
-  for (const auto& callback : options.callbacks) callback->set_model(&model);
-  if (verbose == 0)
-    return TrainLoop::evaluate(model, source, options.steps, options.callbacks, nullptr);
-  ProgressBarOptions bar_options;
-  bar_options.verbose = verbose;
-  ProgressBar bar(options.steps.value_or(source.steps()), bar_options);
-  return TrainLoop::evaluate(model, source, options.steps, options.callbacks, &bar);
+  const auto bar = begin("evaluate", model, source, options);
+  return TrainLoop::evaluate(model, source, options.steps, options.callbacks, bar.get());
 }
 
 Tensor predict_source(Model& model, StepSource& source, const PredictOptions& options) {
-  std::vector<Tensor> outputs;
-  source.start();
-  for (int64_t seen = 0; !options.steps || seen < *options.steps; ++seen) {
-    auto step = source.next();
-    if (!step) break;
-    for (const auto& callback : options.callbacks) callback->on_predict_batch_begin(seen, {});
-    std::vector<Tensor> parts(step->batches.size());
-    model.strategy().run_replicas([&](int replica) {
-      at::NoGradGuard no_grad;
-      const auto index = static_cast<std::size_t>(replica);
-      parts[index] = model.predict_step(step->batches[index]);
-    });
-    for (Tensor& part : parts) {
-      if (part.size(0) > 0) outputs.push_back(part.cpu());
-    }
-    for (const auto& callback : options.callbacks) callback->on_predict_batch_end(seen, {});
-  }
-  if (outputs.empty())
-    throw InvalidArgument(cat("predict [", model.name(), "]: no rows, expected at least one"));
-  return at::cat(outputs);
+  const auto bar = begin("predict", model, source, options);
+  return TrainLoop::predict(model, source, options.steps, options.callbacks, bar.get());
 }
 
 }  // namespace
@@ -218,7 +226,9 @@ Logs Model::evaluate(const data::Dataset<Nest>& dataset, const EvaluateOptions& 
 }
 Logs Model::evaluate(const distribute::DistributedDataset<Nest>& dataset,
                      const EvaluateOptions& options) {
-  auto source = dataset_source(dataset.plan(), {});
+  refuse_array_options("evaluate", options.batch_size, options.sample_weight);
+  check_end("evaluate", *dataset.plan(), options.steps, "steps");
+  auto source = dataset_source("evaluate", dataset.plan(), *strategy_);
   return evaluate_source(*this, *source, options);
 }
 
@@ -228,7 +238,13 @@ Tensor Model::predict(const Tensor& x, const PredictOptions& options) {
   return predict_source(*this, *source, options);
 }
 Tensor Model::predict(const data::Dataset<Nest>& dataset, const PredictOptions& options) {
-  auto source = dataset_source(strategy_->distribute_dataset(dataset).plan(), {});
+  return predict(strategy_->distribute_dataset(dataset), options);
+}
+Tensor Model::predict(const distribute::DistributedDataset<Nest>& dataset,
+                      const PredictOptions& options) {
+  refuse_array_options("predict", options.batch_size, {});
+  check_end("predict", *dataset.plan(), options.steps, "steps");
+  auto source = dataset_source("predict", dataset.plan(), *strategy_);
   return predict_source(*this, *source, options);
 }
 

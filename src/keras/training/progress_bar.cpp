@@ -67,6 +67,12 @@ std::string step_text(double seconds) {
   return formatted("%.0fus/step", seconds * 1e6);
 }
 
+/// As Keras: four digits, with an exponent up to 1e-3 and so for 0 too.
+std::string value_text(double value) {
+  if (std::isnan(value)) return "nan";  // printf may put a sign before it
+  return formatted(std::abs(value) > 1e-3 ? "%.4f" : "%.4e", value);
+}
+
 }  // namespace
 
 ProgressBar::ProgressBar(int64_t target, const ProgressBarOptions& options)
@@ -76,18 +82,16 @@ ProgressBar::ProgressBar(int64_t target, const ProgressBarOptions& options)
   start_ = options_.clock();
 }
 
-double ProgressBar::time_per_step(int64_t current, double now) {
+double ProgressBar::time_per_step(int64_t current, double now) const {
   if (current <= 0) return 0;
-  if (after_first_ >= 0 && current > 1)
-    return (now - after_first_) / static_cast<double>(current - 1);
+  if (first_ > 0 && current > first_)
+    return (now - after_first_) / static_cast<double>(current - first_);
   return (now - start_) / static_cast<double>(current);
 }
 
 bool ProgressBar::due(int64_t current) const {
   if (options_.verbose != 1) return false;
-  if (target_ >= 0 && current >= target_)
-    return false;  // the last one is drawn with what comes after it
-  return seen_ == 0 || options_.clock() - last_drawn_ >= options_.interval;
+  return !drawn_ || options_.clock() - last_drawn_ >= options_.interval;
 }
 
 std::string ProgressBar::bar_text(int64_t current) const {
@@ -103,7 +107,7 @@ std::string ProgressBar::bar_text(int64_t current) const {
   return text + cat(kWhite, repeated(kCell, options_.width - filled), kPlain);
 }
 
-std::string ProgressBar::time_text(int64_t current, double now, bool finalize) {
+std::string ProgressBar::time_text(int64_t current, double now, bool finalize) const {
   const double per_step = time_per_step(current, now);
   const std::string shown = target_ < 0 || finalize
                                 ? formatted("%.0fs", now - start_)
@@ -113,46 +117,49 @@ std::string ProgressBar::time_text(int64_t current, double now, bool finalize) {
 
 std::string ProgressBar::values_text(const Values& values) const {
   std::string text;
-  for (const auto& [name, value] : values) {
-    text += cat(
-        " - ", name, ": ",
-        std::abs(value) > 1e-3 || value == 0 ? formatted("%.4f", value) : formatted("%.4e", value));
-  }
+  for (const auto& [name, value] : values) text += cat(" - ", name, ": ", value_text(value));
   return text;
 }
 
-void ProgressBar::update(int64_t current, const Values& values, bool finalize) {
+void ProgressBar::update(int64_t current, const Values& values, std::optional<bool> finalize) {
   const double now = options_.clock();
-  finalize = finalize || (target_ >= 0 && current >= target_);
+  const bool last = finalize.value_or(target_ >= 0 && current >= target_);
   if (options_.verbose == 1) {
-    if (!finalize && seen_ > 0 && now - last_drawn_ < options_.interval) {
-      seen_ = current;
-      return;
-    }
-    std::string line;
-    if (options_.dynamic) {
-      line += std::string(line_open_ ? visible_ : 0, '\b') + "\r";
-    } else {
-      line += line_open_ ? "\n" : "";
-    }
-    std::string text =
-        cat(bar_text(current), time_text(current, now, finalize), values_text(values));
-    const std::size_t length = visible_length(text);
-    if (line_open_ && options_.dynamic && length < visible_) text.append(visible_ - length, ' ');
-    visible_ = length;
-    line_open_ = !finalize;
-    *options_.out << line << text << (finalize ? "\n" : "") << std::flush;
-    last_drawn_ = now;
-  } else if (options_.verbose == 2 && finalize) {
-    const double elapsed = now - start_;
-    const double per_step = current > 0 ? elapsed / static_cast<double>(current) : 0;
-    const std::string count = target_ >= 0 ? cat(current, "/", target_) : cat(current, "/Unknown");
-    *options_.out << cat(count, " - ", formatted("%.0fs", elapsed), " - ", step_text(per_step),
-                         values_text(values), "\n")
-                  << std::flush;
+    if (!last && drawn_ && now - last_drawn_ < options_.interval) return;
+    draw(current, values, now, last);
+  } else if (options_.verbose == 2 && last) {
+    print_line(current, values, now);
   }
-  if (seen_ == 0 && current >= 1) after_first_ = now;
-  seen_ = current;
+  if (first_ == 0 && current >= 1) {
+    first_ = current;
+    after_first_ = now;
+  }
+}
+
+void ProgressBar::draw(int64_t current, const Values& values, double now, bool finalize) {
+  std::string line;
+  if (options_.dynamic) {
+    line += std::string(line_open_ ? visible_ : 0, '\b') + "\r";
+  } else {
+    line += line_open_ ? "\n" : "";
+  }
+  std::string text = cat(bar_text(current), time_text(current, now, finalize), values_text(values));
+  const std::size_t length = visible_length(text);
+  if (line_open_ && options_.dynamic && length < visible_) text.append(visible_ - length, ' ');
+  visible_ = length;
+  line_open_ = !finalize;
+  drawn_ = true;
+  last_drawn_ = now;
+  *options_.out << line << text << (finalize ? "\n" : "") << std::flush;
+}
+
+void ProgressBar::print_line(int64_t current, const Values& values, double now) const {
+  const double elapsed = now - start_;
+  const double per_step = current > 0 ? elapsed / static_cast<double>(current) : 0;
+  const std::string count = target_ >= 0 ? cat(current, "/", target_) : cat(current, "/Unknown");
+  *options_.out << cat(count, " - ", formatted("%.0fs", elapsed), " - ", step_text(per_step),
+                       values_text(values), "\n")
+                << std::flush;
 }
 
 void ProgressBar::break_line() {

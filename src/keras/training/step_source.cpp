@@ -1,5 +1,7 @@
 #include "keras/training/step_source.h"
 
+#include <random>
+
 #include "tutti/base/seed.h"
 
 namespace tutti::keras {
@@ -58,9 +60,9 @@ class ArraySource : public StepSource {
   }
   Tensor rows(const Tensor& array, int64_t begin, int64_t size, c10::Device device) const {
     if (!array.defined()) return array;
-    const Tensor part = shuffle_ ? array.index_select(0, order_.narrow(0, at_ + begin, size))
-                                 : array.narrow(0, at_ + begin, size);
-    return part.to(device);
+    if (!shuffle_) return array.narrow(0, at_ + begin, size).to(device);
+    const Tensor chosen = order_.narrow(0, at_ + begin, size).to(array.device());
+    return array.index_select(0, chosen).to(device);
   }
 
   ArrayData arrays_;
@@ -76,9 +78,9 @@ class ArraySource : public StepSource {
 
 class DatasetSource : public StepSource {
  public:
-  DatasetSource(std::shared_ptr<distribute::DistributedPlan> plan,
+  DatasetSource(const char* operation, std::shared_ptr<distribute::DistributedPlan> plan,
                 std::map<int64_t, double> class_weight)
-      : plan_(std::move(plan)), class_weight_(std::move(class_weight)) {}
+      : operation_(operation), plan_(std::move(plan)), class_weight_(std::move(class_weight)) {}
   void start() override { pass_ = plan_->iterator(); }
   std::optional<Step> next() override {
     auto parts = pass_->next();
@@ -102,21 +104,25 @@ class DatasetSource : public StepSource {
       if (part.size() > 1) batch.y = part[1].leaf();
       if (part.size() > 2) batch.sample_weight = part[2].leaf();
     } else {
-      throw InvalidArgument(cat("fit: elements of the structure ", part.structure(),
+      throw InvalidArgument(cat(operation_, ": elements of the structure ", part.structure(),
                                 ", expected x, (x, y) or (x, y, sample_weight)"));
     }
-    if (batch.x.dim() == 0) {
-      throw InvalidArgument(
-          "fit: elements that are scalars, expected batches; call batch() on the dataset first");
+    for (const Tensor* leaf : {&batch.x, &batch.y, &batch.sample_weight}) {
+      if (!leaf->defined() || leaf->dim() > 0) continue;
+      throw InvalidArgument(cat(operation_,
+                                ": elements with a part that is a scalar, expected batches; call "
+                                "batch() on the dataset first"));
     }
     if (!class_weight_.empty()) {
       if (batch.sample_weight.defined())
         throw InvalidArgument(
-            "fit: class_weight with elements that have sample weights, expected one of them");
+            cat(operation_,
+                ": class_weight with elements that have sample weights, expected one of them"));
       if (batch.y.defined()) batch.sample_weight = weights_of_classes(batch.y, class_weight_);
     }
     return batch;
   }
+  const char* operation_;
   std::shared_ptr<distribute::DistributedPlan> plan_;
   std::map<int64_t, double> class_weight_;
   std::unique_ptr<distribute::DistributedIterator> pass_;
@@ -145,16 +151,24 @@ std::unique_ptr<StepSource> array_source(const char* operation, ArrayData arrays
   return std::make_unique<ArraySource>(std::move(arrays), batch_size, shuffle, strategy);
 }
 
-std::unique_ptr<StepSource> dataset_source(std::shared_ptr<distribute::DistributedPlan> plan,
+std::unique_ptr<StepSource> dataset_source(const char* operation,
+                                           std::shared_ptr<distribute::DistributedPlan> plan,
+                                           const distribute::Strategy& strategy,
                                            std::map<int64_t, double> class_weight) {
-  return std::make_unique<DatasetSource>(std::move(plan), std::move(class_weight));
+  if (plan->num_local_replicas() != strategy.num_local_replicas()) {
+    throw InvalidArgument(cat(operation, ": a dataset that was distributed to ",
+                              plan->num_local_replicas(), " replicas, expected ",
+                              strategy.num_local_replicas(),
+                              "; distribute it with the strategy under which the model was made"));
+  }
+  return std::make_unique<DatasetSource>(operation, std::move(plan), std::move(class_weight));
 }
 
 Tensor weights_of_classes(const Tensor& labels, const std::map<int64_t, double>& class_weight) {
   Tensor classes = labels;
   if (classes.dim() > 1) classes = classes.size(-1) == 1 ? classes.squeeze(-1) : classes.argmax(-1);
   classes = classes.to(at::kLong);
-  Tensor weights = at::ones(classes.sizes(), at::kFloat);
+  Tensor weights = at::ones(classes.sizes(), classes.options().dtype(at::kFloat));
   for (const auto& [label, weight] : class_weight) weights.masked_fill_(classes == label, weight);
   return weights;
 }

@@ -33,12 +33,17 @@ struct ArrayData {
   Tensor sample_weight;  // may be undefined
 };
 
-/// Throws InvalidArgument when lengths differ or there are no rows.
+// Both throw InvalidArgument in the name of `operation`.
+
+/// Lengths that differ, or no rows, are errors.
 std::unique_ptr<StepSource> array_source(const char* operation, ArrayData arrays,
                                          int64_t batch_size, bool shuffle,
                                          const distribute::Strategy& strategy);
-std::unique_ptr<StepSource> dataset_source(std::shared_ptr<distribute::DistributedPlan> plan,
-                                           std::map<int64_t, double> class_weight);
+/// A dataset that was distributed to another number of replicas is an error.
+std::unique_ptr<StepSource> dataset_source(const char* operation,
+                                           std::shared_ptr<distribute::DistributedPlan> plan,
+                                           const distribute::Strategy& strategy,
+                                           std::map<int64_t, double> class_weight = {});
 
 /// The weight of each label's class.
 Tensor weights_of_classes(const Tensor& labels, const std::map<int64_t, double>& class_weight);

@@ -24,7 +24,9 @@ class MetricsSnapshot {
       }
     }
   }
-  void restore() {
+  MetricsSnapshot(const MetricsSnapshot&) = delete;
+  MetricsSnapshot& operator=(const MetricsSnapshot&) = delete;
+  ~MetricsSnapshot() {
     at::NoGradGuard no_grad;
     for (auto& [variable, copies] : saved_) {
       auto components = variable.components();
@@ -43,6 +45,20 @@ int resolve_verbose(int verbose) {
   if (verbose != kVerboseAuto)
     throw InvalidArgument(cat("verbose: ", verbose, ", expected kVerboseAuto, 0, 1 or 2"));
   return isatty(STDOUT_FILENO) ? 1 : 2;
+}
+
+std::unique_ptr<ProgressBar> make_bar(int64_t target, int verbose) {
+  ProgressBarOptions options;
+  options.verbose = verbose;
+  options.dynamic = isatty(STDOUT_FILENO) != 0;
+  return std::make_unique<ProgressBar>(target, options);
+}
+
+void warn_out_of_data(const char* operation, const Model& model) {
+  log_warning(operation, " [", model.name(),
+              "]: Your input ran out of data; interrupting training. Make sure that your dataset "
+              "or generator can generate at least `steps_per_epoch * epochs` batches. You may need "
+              "to use the `.repeat()` function when building your dataset.");
 }
 
 TrainLoop::TrainLoop(Model& model, const FitOptions& options, std::unique_ptr<StepSource> training,
@@ -71,7 +87,6 @@ History TrainLoop::run() {
       run_epoch(epoch);
     } catch (...) {
       model_.training_->in_epoch = false;
-      if (bar_) bar_->break_line();
       throw;
     }
   }
@@ -89,19 +104,16 @@ bool TrainLoop::validates_after(int64_t epoch) const {
 
 void TrainLoop::run_epoch(int64_t epoch) {
   model_.reset_metrics();
+  for (const auto& callback : options_.callbacks) callback->on_epoch_begin(epoch, {});
   if (verbose_ != 0 && options_.epochs > 1)
     std::cout << "Epoch " << epoch + 1 << "/" << options_.epochs << "\n" << std::flush;
-  ProgressBarOptions bar_options;
-  bar_options.verbose = verbose_;
-  bar_options.dynamic = isatty(STDOUT_FILENO) != 0;
-  bar_ = std::make_unique<ProgressBar>(known_steps_, bar_options);
-  for (const auto& callback : options_.callbacks) callback->on_epoch_begin(epoch, {});
+  bar_ = make_bar(known_steps_, verbose_);
   model_.training_->in_epoch = true;
   int64_t step = 0;
   const int64_t end = options_.steps_per_epoch.value_or(-1);
-  while ((end < 0 || step < end) && !model_.stop_training) {
+  do {
     if (!run_execution(step, end)) break;
-  }
+  } while ((end < 0 || step < end) && !model_.stop_training);
   model_.training_->in_epoch = false;
   if (step == 0) {
     throw InvalidArgument(cat(
@@ -118,7 +130,9 @@ void TrainLoop::run_epoch(int64_t epoch) {
   for (const auto& callback : options_.callbacks) callback->on_epoch_end(epoch, logs);
   history_.epoch.push_back(epoch);
   for (const auto& [name, value] : logs) history_.history[name].push_back(value);
-  if (known_steps_ < 0 || out_of_data_) bar_->set_target(step);
+  // The first pass over data of unknown length tells it; the next may still be of another one.
+  if (!options_.steps_per_epoch && !model_.stop_training) known_steps_ = step;
+  bar_->set_target(model_.stop_training ? std::max(step, known_steps_) : step);
   bar_->update(step, values_of(logs), /*finalize=*/true);
 }
 
@@ -157,7 +171,7 @@ Logs TrainLoop::batch_logs(const callbacks::AnyCallback& callback) {
 void TrainLoop::draw(int64_t seen) {
   if (!bar_->due(seen)) return;
   if (!logs_) logs_ = model_.metrics_result();
-  bar_->update(seen, values_of(*logs_));
+  bar_->update(seen, values_of(*logs_), /*finalize=*/false);
 }
 
 std::optional<Step> TrainLoop::next_step(int64_t step) {
@@ -171,11 +185,7 @@ std::optional<Step> TrainLoop::next_step(int64_t step) {
     training_->start();
     if ((next = training_->next())) return next;
   }
-  log_warning("fit [", model_.name(),
-              "]: Your input ran out of data; interrupting training. Make sure that your dataset "
-              "or generator can "
-              "generate at least `steps_per_epoch * epochs` batches. You may need to use the "
-              "`.repeat()` function when building your dataset.");
+  if (step > 0) warn_out_of_data("fit", model_);
   out_of_data_ = true;
   return std::nullopt;
 }
@@ -210,19 +220,54 @@ Logs TrainLoop::evaluate(Model& model, StepSource& source, std::optional<int64_t
     for (const auto& callback : callbacks)
       callback->on_test_batch_end(seen - 1,
                                   callback->needs_batch_logs() ? model.metrics_result() : Logs());
-    if (bar != nullptr && bar->due(seen)) bar->update(seen, values_of(model.metrics_result()));
+    if (bar != nullptr && bar->due(seen))
+      bar->update(seen, values_of(model.metrics_result()), /*finalize=*/false);
   }
   if (seen == 0)
     throw InvalidArgument(
         cat("evaluate [", model.name(), "]: the dataset is empty, expected at least one batch"));
+  if (limit && seen < *limit) warn_out_of_data("evaluate", model);
   const Logs logs = model.metrics_result();
   if (bar != nullptr) {
     bar->set_target(seen);
     bar->update(seen, values_of(logs), /*finalize=*/true);
   }
   for (const auto& callback : callbacks) callback->on_test_end(logs);
-  if (snapshot) snapshot->restore();
   return logs;
+}
+
+Tensor TrainLoop::predict(Model& model, StepSource& source, std::optional<int64_t> limit,
+                          const std::vector<callbacks::AnyCallback>& callbacks, ProgressBar* bar) {
+  std::vector<Tensor> outputs;
+  for (const auto& callback : callbacks) callback->on_predict_begin({});
+  source.start();
+  int64_t seen = 0;
+  while (!limit || seen < *limit) {
+    auto step = source.next();
+    if (!step) break;
+    for (const auto& callback : callbacks) callback->on_predict_batch_begin(seen, {});
+    std::vector<Tensor> parts(step->batches.size());
+    model.strategy().run_replicas([&](int replica) {
+      at::NoGradGuard no_grad;
+      const auto index = static_cast<std::size_t>(replica);
+      parts[index] = model.predict_step(step->batches[index]);
+    });
+    for (Tensor& part : parts) {
+      if (part.dim() > 0 && part.size(0) > 0) outputs.push_back(part.cpu());
+    }
+    ++seen;
+    for (const auto& callback : callbacks) callback->on_predict_batch_end(seen - 1, {});
+    if (bar != nullptr) bar->update(seen, {}, /*finalize=*/false);
+  }
+  if (outputs.empty())
+    throw InvalidArgument(cat("predict [", model.name(), "]: no rows, expected at least one"));
+  if (limit && seen < *limit) warn_out_of_data("predict", model);
+  if (bar != nullptr) {
+    bar->set_target(seen);
+    bar->update(seen, {}, /*finalize=*/true);
+  }
+  for (const auto& callback : callbacks) callback->on_predict_end({});
+  return at::cat(outputs);
 }
 
 }  // namespace tutti::keras

@@ -18,9 +18,12 @@ class TrainLoop {
             std::unique_ptr<StepSource> validation);
   History run();
 
-  /// One pass of test steps; resets the metrics first. `limit` steps at most.
+  /// One pass of test steps; resets the metrics first. `limit` steps at most. `bar` may be null.
   static Logs evaluate(Model& model, StepSource& source, std::optional<int64_t> limit,
                        const std::vector<callbacks::AnyCallback>& callbacks, ProgressBar* bar);
+  /// One pass of predict steps; the outputs joined in row order.
+  static Tensor predict(Model& model, StepSource& source, std::optional<int64_t> limit,
+                        const std::vector<callbacks::AnyCallback>& callbacks, ProgressBar* bar);
   /// The parts of one step on all replicas.
   static void run_step(Model& model, const Step& step, void (Model::*part)(const Batch&));
 
@@ -47,5 +50,9 @@ class TrainLoop {
 
 /// 0, 1 or 2: what kVerboseAuto means here.
 int resolve_verbose(int verbose);
+/// The bar of one epoch or evaluation on standard output.
+std::unique_ptr<ProgressBar> make_bar(int64_t target, int verbose);
+/// The number of steps that was asked for is more than the data had.
+void warn_out_of_data(const char* operation, const Model& model);
 
 }  // namespace tutti::keras
