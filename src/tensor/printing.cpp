@@ -43,6 +43,16 @@ std::string scalar_text(double value, at::ScalarType dtype) {
   return mantissa + "e" + exponent;
 }
 
+/// `(1+2j)`, as Python has it.
+std::string complex_text(c10::complex<double> value, at::ScalarType dtype) {
+  const auto part = [&](double number) {
+    const std::string text = scalar_text(number, dtype);
+    return text.ends_with(".0") ? text.substr(0, text.size() - 2) : text;
+  };
+  const std::string imaginary = part(value.imag());
+  return cat("(", part(value.real()), imaginary[0] == '-' ? "" : "+", imaginary, "j)");
+}
+
 /// The comparisons are made in the dtype, as NumPy makes them: the float nearest to 1e-4 is below
 /// 1e-4 but not below itself.
 bool needs_exponent(const std::vector<double>& values, at::ScalarType dtype) {
@@ -130,6 +140,11 @@ std::vector<std::string> entry_texts(const Tensor& tensor) {
     texts = needs_exponent(values, dtype) ? exponent_texts(values, dtype)
                                           : positional_texts(values, dtype);
     align_right(texts);
+  } else if (tensor.is_complex()) {
+    for (auto value : to_vector<c10::complex<double>>(tensor, at::kComplexDouble)) {
+      texts.push_back(complex_text(value, c10::toRealValueType(dtype)));
+    }
+    align_right(texts);
   } else if (dtype == at::kBool) {
     for (uint8_t value : to_vector<uint8_t>(tensor, at::kByte)) {
       texts.push_back(value ? "True" : "False");
@@ -205,8 +220,7 @@ class ArrayLayout {
 };
 
 bool has_plain_entries(const Tensor& tensor) {
-  return tensor.layout() == at::kStrided && !tensor.is_meta() && !tensor.is_quantized() &&
-         !tensor.is_complex();
+  return tensor.layout() == at::kStrided && !tensor.is_quantized();
 }
 
 }  // namespace
@@ -218,6 +232,7 @@ std::string number_to_string(double value, bool single_precision) {
 
 std::string values_to_string(const Tensor& tensor) {
   if (!tensor.defined()) return "undefined";
+  if (tensor.is_meta()) return "<unprintable>";
   if (!has_plain_entries(tensor)) return cat(tensor);
   if (tensor.numel() == 0) return "[]";
   const bool summarise = tensor.numel() > kThreshold;

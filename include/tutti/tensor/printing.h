@@ -9,7 +9,8 @@ namespace tutti {
 
 /// The values in the layout of NumPy's `str` (2.3 and later): `[[0.7]\n [0.7]]`, `[1 2 3]`, `1.5`,
 /// `True`; `...` in the middle above 1000 elements. bfloat16, which NumPy lacks, follows the rules
-/// of float16. Complex, quantised and sparse tensors are printed by ATen.
+/// of float16. Complex entries are printed each as Python does: `(1+2j)`; quantised and sparse
+/// tensors by ATen; one without data (meta) is `<unprintable>`.
 std::string values_to_string(const Tensor& tensor);
 
 /// `Tensor(0.7, shape=(), dtype=float32)`, `Tensor([1 2], shape=(2,), dtype=int64)`; as in
