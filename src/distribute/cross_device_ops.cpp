@@ -13,12 +13,6 @@ std::vector<Tensor> components_of(const PerReplica<Tensor>& value) {
   return std::vector<Tensor>(value.values().begin(), value.values().end());
 }
 
-/// The tensors of one replica and dtype, joined, and cut into packs again.
-struct Packing {
-  std::vector<std::size_t> members;  // indices into the batch
-  int num_packs;
-};
-
 /// Sum over the replicas in two groups; `main` rotates from pack to pack, so that on real devices
 /// no single one does all the work.
 Tensor hierarchical_sum(const std::vector<Tensor>& parts, std::size_t main) {

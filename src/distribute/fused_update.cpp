@@ -15,6 +15,8 @@
 
 #include "tutti/distribute/fused_update.h"
 
+#include <c10/util/SmallVector.h>
+
 #include <cmath>
 #include <map>
 
@@ -37,8 +39,14 @@ struct Contribution {
   std::vector<Tensor> gradients;  // dense, in the variable's strides and dtype; undefined: none
   std::vector<const void*> data;  // their memory, null for none
   std::vector<double> squares;    // of this replica's share, by variable
+  std::vector<double> scales;  // of the aggregated gradients, by variable; the same on each replica
   bool sum_replicas = true;
 };
+
+// Small and on the stack: a step takes no memory.
+using Contributions = c10::SmallVector<const Contribution*, 16>;
+template <class Scalar>
+using Parts = c10::SmallVector<const Scalar*, 16>;  // the replicas' gradients of one variable
 
 struct Item {
   tutti::internal::VariableState* state;
@@ -63,7 +71,7 @@ Tensor as_stored(const Tensor& gradient, const Tensor& component, const std::str
   }
   if (gradient.scalar_type() == component.scalar_type() && same_strides(gradient, component) &&
       gradient.layout() == at::kStrided) {
-    return gradient.detach();
+    return gradient;
   }
   Tensor stored = at::empty_strided(component.sizes(), component.strides(), component.options());
   stored.copy_(gradient);
@@ -78,8 +86,8 @@ void add_into(Scalar* sum, const Scalar* a, const Scalar* b, int64_t n) {
 /// Sum of the replicas' gradients of [begin, begin + n) times `scale`, clipped by value: in
 /// `buffer`, or the only gradient itself.
 template <class Scalar>
-const Scalar* summed(const std::vector<const Scalar*>& parts, int64_t begin, int64_t n,
-                     double scale, const std::optional<double>& bound, Scalar* buffer) {
+const Scalar* summed(const Parts<Scalar>& parts, int64_t begin, int64_t n, double scale,
+                     const std::optional<double>& bound, Scalar* buffer) {
   if (parts.size() == 1 && scale == 1 && !bound) return parts[0] + begin;
   if (parts.size() == 1) {
     std::copy_n(parts[0] + begin, n, buffer);
@@ -123,23 +131,20 @@ struct FusedUpdate::Impl {
   template <class Visitor>
   void for_share(int rank, int size, Visitor visit) const;
   template <class Scalar>
-  std::vector<const Scalar*> parts_of(const std::vector<const Contribution*>& all,
-                                      std::size_t item) const;
+  Parts<Scalar> parts_of(const Contributions& all, std::size_t item) const;
   template <class Scalar>
-  void add_squares(const std::vector<const Contribution*>& all, std::size_t item, int64_t begin,
-                   int64_t end, double& sum) const;
-  void measure(const std::vector<const Contribution*>& all, int rank, int size,
-               Contribution& mine) const;
-  std::vector<double> scales(const std::vector<const Contribution*>& all) const;
+  void add_squares(const Contributions& all, std::size_t item, int64_t begin, int64_t end,
+                   double& sum) const;
+  void measure(const Contributions& all, int rank, int size, Contribution& mine) const;
+  void find_scales(const Contributions& all, std::vector<double>& factors) const;
   template <class Scalar>
-  void update_segment(const std::vector<const Contribution*>& all, std::size_t item, int64_t begin,
-                      int64_t end, double scale) const;
-  void update_share(const std::vector<const Contribution*>& all, int rank, int size,
+  void update_segment(const Contributions& all, std::size_t item, int64_t begin, int64_t end,
+                      double scale) const;
+  void update_share(const Contributions& all, int rank, int size,
                     const std::vector<double>& scales) const;
-  void update_by_tensors(const std::vector<const Contribution*>& all, std::size_t item,
-                         double scale);
-  Tensor aggregated(const std::vector<const Contribution*>& all, std::size_t item) const;
-  void finish(const std::vector<const Contribution*>& all);
+  void update_by_tensors(const Contributions& all, std::size_t item, double scale);
+  Tensor aggregated(const Contributions& all, std::size_t item) const;
+  void finish(const Contributions& all);
 };
 
 FusedUpdate::FusedUpdate(std::vector<Variable> variables, std::shared_ptr<UpdateRule> rule,
@@ -257,9 +262,8 @@ void FusedUpdate::Impl::for_share(int rank, int size, Visitor visit) const {
 }
 
 template <class Scalar>
-std::vector<const Scalar*> FusedUpdate::Impl::parts_of(const std::vector<const Contribution*>& all,
-                                                       std::size_t item) const {
-  std::vector<const Scalar*> parts;
+Parts<Scalar> FusedUpdate::Impl::parts_of(const Contributions& all, std::size_t item) const {
+  Parts<Scalar> parts;
   for (const Contribution* contribution : all) {
     if (contribution->data[item] != nullptr)
       parts.push_back(static_cast<const Scalar*>(contribution->data[item]));
@@ -269,8 +273,8 @@ std::vector<const Scalar*> FusedUpdate::Impl::parts_of(const std::vector<const C
 }
 
 template <class Scalar>
-void FusedUpdate::Impl::add_squares(const std::vector<const Contribution*>& all, std::size_t item,
-                                    int64_t begin, int64_t end, double& sum) const {
+void FusedUpdate::Impl::add_squares(const Contributions& all, std::size_t item, int64_t begin,
+                                    int64_t end, double& sum) const {
   const auto parts = parts_of<Scalar>(all, item);
   if (parts.empty()) return;
   alignas(64) Scalar buffer[kChunk];
@@ -286,7 +290,7 @@ void FusedUpdate::Impl::add_squares(const std::vector<const Contribution*>& all,
 
 /// Squares of the aggregated gradients, by variable, over this replica's share; replica 0 adds
 /// those that are not fused.
-void FusedUpdate::Impl::measure(const std::vector<const Contribution*>& all, int rank, int size,
+void FusedUpdate::Impl::measure(const Contributions& all, int rank, int size,
                                 Contribution& mine) const {
   mine.squares.assign(items.size(), 0);
   for_share(rank, size, [&](std::size_t i, int64_t from, int64_t to) {
@@ -306,9 +310,9 @@ void FusedUpdate::Impl::measure(const std::vector<const Contribution*>& all, int
 }
 
 /// The factor of each variable's gradient. Keras: g * bound / max(norm, bound).
-std::vector<double> FusedUpdate::Impl::scales(const std::vector<const Contribution*>& all) const {
-  std::vector<double> factors(items.size(), 1);
-  if (!clips_by_norm()) return factors;
+void FusedUpdate::Impl::find_scales(const Contributions& all, std::vector<double>& factors) const {
+  factors.assign(items.size(), 1);
+  if (!clips_by_norm()) return;
   double global = 0;
   for (std::size_t i = 0; i < items.size(); ++i) {
     double squares = 0;
@@ -324,20 +328,18 @@ std::vector<double> FusedUpdate::Impl::scales(const std::vector<const Contributi
     if (norm > *clipping.global_clipnorm)
       std::fill(factors.begin(), factors.end(), *clipping.global_clipnorm / norm);
   }
-  return factors;
 }
 
 template <class Scalar>
-void FusedUpdate::Impl::update_segment(const std::vector<const Contribution*>& all,
-                                       std::size_t item, int64_t begin, int64_t end,
-                                       double scale) const {
+void FusedUpdate::Impl::update_segment(const Contributions& all, std::size_t item, int64_t begin,
+                                       int64_t end, double scale) const {
   const auto parts = parts_of<Scalar>(all, item);
   if (parts.empty()) return;
   auto* weights = static_cast<Scalar*>(items[item].state->components[0].data_ptr());
-  std::vector<Scalar*> slot_data;
+  c10::SmallVector<Scalar*, 4> slot_data;
   for (const auto& column : slots)
     slot_data.push_back(static_cast<Scalar*>(column[item].state().components[0].data_ptr()));
-  std::vector<Scalar*> at_slots(slot_data.size());
+  c10::SmallVector<Scalar*, 4> at_slots(slot_data.size());
   alignas(64) Scalar buffer[kChunk];
   for (int64_t at = begin; at < end; at += kChunk) {
     const int64_t n = std::min(kChunk, end - at);
@@ -347,8 +349,8 @@ void FusedUpdate::Impl::update_segment(const std::vector<const Contribution*>& a
   }
 }
 
-void FusedUpdate::Impl::update_share(const std::vector<const Contribution*>& all, int rank,
-                                     int size, const std::vector<double>& scales) const {
+void FusedUpdate::Impl::update_share(const Contributions& all, int rank, int size,
+                                     const std::vector<double>& scales) const {
   for_share(rank, size, [&](std::size_t i, int64_t from, int64_t to) {
     if (items[i].state->components[0].scalar_type() == at::kFloat) {
       update_segment<float>(all, i, from, to, scales[i]);
@@ -358,8 +360,7 @@ void FusedUpdate::Impl::update_share(const std::vector<const Contribution*>& all
   });
 }
 
-Tensor FusedUpdate::Impl::aggregated(const std::vector<const Contribution*>& all,
-                                     std::size_t item) const {
+Tensor FusedUpdate::Impl::aggregated(const Contributions& all, std::size_t item) const {
   std::vector<Tensor> parts;
   for (const Contribution* contribution : all) {
     if (contribution->gradients[item].defined()) parts.push_back(contribution->gradients[item]);
@@ -371,8 +372,8 @@ Tensor FusedUpdate::Impl::aggregated(const std::vector<const Contribution*>& all
 }
 
 /// Every component by tensor operations, each with its own slots once the variable has been split.
-void FusedUpdate::Impl::update_by_tensors(const std::vector<const Contribution*>& all,
-                                          std::size_t item, double scale) {
+void FusedUpdate::Impl::update_by_tensors(const Contributions& all, std::size_t item,
+                                          double scale) {
   Tensor gradient = aggregated(all, item);
   if (!gradient.defined()) return;
   if (scale != 1) gradient = gradient * scale;
@@ -392,7 +393,7 @@ void FusedUpdate::Impl::update_by_tensors(const std::vector<const Contribution*>
 }
 
 /// By one thread, while the others wait: what the pass did not do, and the bookkeeping.
-void FusedUpdate::Impl::finish(const std::vector<const Contribution*>& all) {
+void FusedUpdate::Impl::finish(const Contributions& all) {
   for (std::size_t i = 0; i < items.size(); ++i) {
     bool any = false;
     for (const Contribution* contribution : all) any = any || contribution->data[i] != nullptr;
@@ -434,7 +435,7 @@ void FusedUpdate::apply(const std::vector<Tensor>& gradients, bool sum_replicas)
     impl.rule->begin_step(impl.iterations);
   }
   meet("apply_gradients", &mine);
-  std::vector<const Contribution*> all;
+  Contributions all;
   for (int r = 0; r < size; ++r) all.push_back(&impl.contributions[static_cast<std::size_t>(r)]);
 
   if (impl.is_stale()) {  // a variable was split on the way here: every replica sees it, one says
@@ -448,11 +449,11 @@ void FusedUpdate::apply(const std::vector<Tensor>& gradients, bool sum_replicas)
     leave();
     meet("apply_gradients", &mine);
   }
-  const std::vector<double> scales = impl.scales(all);
-  impl.update_share(all, rank, size, scales);
+  impl.find_scales(all, mine.scales);
+  impl.update_share(all, rank, size, mine.scales);
   if (rank == 0) {
     for (std::size_t i = 0; i < impl.items.size(); ++i) {
-      if (!impl.items[i].fused) impl.update_by_tensors(all, i, scales[i]);
+      if (!impl.items[i].fused) impl.update_by_tensors(all, i, mine.scales[i]);
     }
   }
   if (rank == 0) impl.finish(all);

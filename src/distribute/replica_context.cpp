@@ -97,6 +97,12 @@ void ReplicaContext::call_once_for_all(const char* operation, FunctionRef<void()
       operation, nullptr, [&](std::span<void* const>) { once(); }, [](void*) {});
 }
 
+void once_for_all_replicas(const char* operation, FunctionRef<void()> once) {
+  ReplicaContext* replica = get_replica_context();
+  if (replica == nullptr || replica->strategy().is_default()) return once();
+  replica->call_once_for_all(operation, once);
+}
+
 at::Generator& ReplicaContext::generator() const { return strategy_.generator(local_id_); }
 
 namespace internal {

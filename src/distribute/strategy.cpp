@@ -76,13 +76,6 @@ struct Strategy::Random {
 
 namespace {
 std::atomic<int64_t> g_num_strategies{0};
-
-uint64_t mix(uint64_t x) {  // splitmix64
-  x += 0x9e3779b97f4a7c15ULL;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
-  return x ^ (x >> 31);
-}
 }  // namespace
 
 Strategy::Strategy(std::vector<DeviceName> devices, AnyCrossDeviceOps cross_device_ops,
@@ -107,11 +100,11 @@ at::Generator& Strategy::generator(int local_replica) {
     random_->generators.clear();
     const auto seed = global_seed();
     const uint64_t base =
-        seed ? mix(mix(static_cast<uint64_t>(*seed)) + static_cast<uint64_t>(random_->index))
-             : std::random_device{}() * 0x100000001ULL;
+        seed ? mix_seeds(static_cast<uint64_t>(*seed), static_cast<uint64_t>(random_->index))
+             : std::random_device{}();
     for (int i = 0; i < num_local_replicas(); ++i) {
       random_->generators.push_back(at::detail::createCPUGenerator(
-          mix(base + static_cast<uint64_t>(first_replica_id() + i))));
+          mix_seeds(base, static_cast<uint64_t>(first_replica_id() + i))));
     }
   }
   return random_->generators[static_cast<std::size_t>(local_replica)];

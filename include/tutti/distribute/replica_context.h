@@ -111,6 +111,11 @@ class ReplicaContext {
   collectives::Rendezvous& rendezvous_;
 };
 
+/// Runs `once` for all replicas together: by call_once_for_all inside a strategy's replicas, else
+/// right here. Whoever looks whether something is made yet and then calls this has no race: nobody
+/// sees it made before all have come.
+void once_for_all_replicas(const char* operation, FunctionRef<void()> once);
+
 namespace internal {
 /// Strips gradients: what merge_call and reduce hand out carries none.
 Tensor detached(const Tensor& tensor);

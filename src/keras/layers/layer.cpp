@@ -73,14 +73,7 @@ Tensor LayerImpl::operator()(const Tensor& input, bool training) {
 
 void LayerImpl::build_for(const Shape& input) {
   if (built_) return;
-  distribute::ReplicaContext* replica = distribute::get_replica_context();
-  if (replica != nullptr && !replica->strategy().is_default()) {
-    // No replica sees built_ change before all have come here: the last of them still had to find
-    // it false.
-    replica->call_once_for_all("build", [&] { build_now(input); });
-  } else {
-    build_now(input);
-  }
+  distribute::once_for_all_replicas("build", [&] { build_now(input); });
 }
 
 void LayerImpl::build_now(const Shape& input) {

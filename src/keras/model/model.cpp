@@ -30,12 +30,7 @@ Tensor Model::operator()(const Tensor& x, bool training) {
   if (!built()) {
     layers::Shape shape = x.sizes().vec();
     shape[0] = -1;
-    distribute::ReplicaContext* replica = distribute::get_replica_context();
-    if (replica != nullptr && !replica->strategy().is_default()) {
-      replica->call_once_for_all("build", [&] { build(shape); });
-    } else {
-      build(shape);
-    }
+    distribute::once_for_all_replicas("build", [&] { build(shape); });
   }
   return call(x.scalar_type() == at::kFloat ? x : x.to(at::kFloat), training);
 }

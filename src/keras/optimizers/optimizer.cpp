@@ -48,9 +48,7 @@ class Optimizer::Impl {
 
   /// Inside replicas all of them call it.
   void make_once(const std::vector<Variable>& variables) {
-    distribute::ReplicaContext* replica = distribute::get_replica_context();
-    if (replica == nullptr || replica->strategy().is_default()) return make(variables);
-    replica->call_once_for_all("optimizer build", [&] { make(variables); });
+    distribute::once_for_all_replicas("optimizer build", [&] { make(variables); });
   }
 
   bool same_order(const std::vector<Variable>& variables) const {

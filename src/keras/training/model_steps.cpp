@@ -18,17 +18,6 @@ std::vector<metrics::Metric> resolved(const std::vector<MetricSpec>& specs, cons
   return made;
 }
 
-/// Replica 0 makes `what` while the others wait; outside replicas it is just made.
-template <class Function>
-void once_for_all(const char* operation, Function what) {
-  distribute::ReplicaContext* replica = distribute::get_replica_context();
-  if (replica != nullptr && !replica->strategy().is_default()) {
-    replica->call_once_for_all(operation, what);
-  } else {
-    what();
-  }
-}
-
 /// The sum of `own` over the replicas; a collective when there are several.
 Tensor over_replicas(const Tensor& own) {
   distribute::ReplicaContext* replica = distribute::get_replica_context();
@@ -62,7 +51,7 @@ void Model::train_step(const Batch& batch) {
   const Tensor y_pred = (*this)(batch.x, /*training=*/true);
   const Tensor loss = compute_loss(batch, y_pred);
   if (!training.trainable_known) {
-    once_for_all("trainable variables", [&] {
+    distribute::once_for_all_replicas("trainable variables", [&] {
       training.trainable = trainable_variables();
       training.trainable_known = true;
     });
@@ -88,7 +77,7 @@ Tensor Model::compute_loss(const Batch& batch, const Tensor& y_pred) {
     throw InvalidArgument(
         cat("compute_loss [", name_, "]: data without labels, expected (x, y); the loss needs y"));
   if (!training.loss_metric) {
-    once_for_all("loss metric", [&] { training.loss_metric.emplace("loss"); });
+    distribute::once_for_all_replicas("loss metric", [&] { training.loss_metric.emplace("loss"); });
   }
   const int64_t rows = batch.x.size(0);
   // A step that the loop did not start has been counted by nobody yet.
@@ -112,7 +101,7 @@ Tensor Model::compute_loss(const Batch& batch, const Tensor& y_pred) {
 void Model::update_metrics(const Batch& batch, const Tensor& y_pred) {
   Training& training = *training_;
   if (!training.metrics_built) {
-    once_for_all("metrics", [&] {
+    distribute::once_for_all_replicas("metrics", [&] {
       training.metrics = resolved(training.metric_specs, batch, y_pred);
       training.weighted_metrics = resolved(training.weighted_metric_specs, batch, y_pred);
       training.metrics_built = true;
