@@ -380,8 +380,9 @@ void FusedUpdate::Impl::update_by_tensors(const Contributions& all, std::size_t 
   if (clipping.clipvalue) gradient = gradient.clamp(-*clipping.clipvalue, *clipping.clipvalue);
   tutti::internal::VariableState& state = *items[item].state;
   const bool shared = state.shared.load();
-  for (auto& column : slots) {
-    if (!shared) column[item].state().split();
+  if (!shared) {
+    state.split_all();
+    for (auto& column : slots) column[item].state().split_all();
   }
   const std::size_t count = shared ? 1 : state.components.size();
   for (std::size_t r = 0; r < count; ++r) {

@@ -83,17 +83,17 @@ int VariableState::replica() const {
   return stack.back().replica->local_replica_id();
 }
 
-void VariableState::split() {
-  std::lock_guard<std::mutex> lock(split_mutex);
-  if (!shared.load(std::memory_order_acquire)) return;
+void VariableState::split_off(std::size_t index) {
+  if (own[index] != 0) return;
   at::NoGradGuard no_grad;
-  const Tensor old = components[0];
-  for (std::size_t i = 0; i < components.size(); ++i) {
-    components[i] = owned_copy(old, old.device());
-    leaves[i].set_data(components[i]);
-  }
-  in_arena = false;
+  components[index] = owned_copy(components[index], components[index].device());
+  leaves[index].set_data(components[index]);
+  own[index] = 1;
   shared.store(false, std::memory_order_release);
+}
+
+void VariableState::split_all() {
+  for (std::size_t i = 0; i < components.size(); ++i) split_off(i);
 }
 
 void VariableState::move_to(const Tensor& storage) {
@@ -139,6 +139,9 @@ std::shared_ptr<VariableState> make_variable_state(const Tensor& initial_value,
       state->leaves.push_back(leaf);
     }
   }
+  state->shape = initial_value.sizes().vec();
+  state->dtype = initial_value.scalar_type();
+  state->own.assign(devices.size(), share ? 0 : 1);
   state->shared.store(share, std::memory_order_release);
   return state;
 }
@@ -211,20 +214,21 @@ void apply_everywhere(VariableState& state, Op op, const Tensor& value) {
   if (state.shared.load(std::memory_order_acquire)) {
     apply(state.components[0], op, value);
   } else {
+    state.split_all();  // some may still have one storage: it would be written once for each
     for (Tensor& component : state.components) apply(component, op, value.to(component.device()));
   }
   state.note_update();
 }
 
 void check_value(const VariableState& state, Op op, const Tensor& value) {
-  const Tensor& own = state.components[0];
-  if (value.defined() && value.sizes() == own.sizes() && value.scalar_type() == own.scalar_type())
+  if (value.defined() && value.sizes() == at::IntArrayRef(state.shape) &&
+      value.scalar_type() == state.dtype)
     return;
   throw InvalidArgument(
       cat(op_name(op), " [", state.name, "]: a value ",
           value.defined() ? cat(dtype_name(value.scalar_type()), " ", shape_text(value.sizes()))
                           : "undefined",
-          ", expected ", dtype_name(own.scalar_type()), " ", shape_text(own.sizes()),
+          ", expected ", dtype_name(state.dtype), " ", shape_text(state.shape),
           ", the variable's; reshape or convert it"));
 }
 
@@ -233,7 +237,7 @@ void update_in_replica(VariableState& state, int replica, Op op, const Tensor& v
   const auto index = static_cast<std::size_t>(replica);
   if (state.on_read() || state.components.size() == 1 ||
       state.aggregation == VariableAggregation::kNone) {
-    if (!state.on_read() && state.components.size() > 1) state.split();
+    if (!state.on_read() && state.components.size() > 1) state.split_off(index);
     apply(state.components[index], op, value);
     state.note_update();
     return;
@@ -288,8 +292,9 @@ Tensor Variable::update(Operation operation, double value) {
   VariableState& state = this->state();
   const Op op = static_cast<Op>(operation);
   state.check_usable(op_name(op));
-  const Tensor tensor = at::full(state.components[0].sizes(), value, state.components[0].options());
   const int replica = state.replica();
+  const Tensor& like = state.components[static_cast<std::size_t>(std::max(0, replica))];
+  const Tensor tensor = at::full(state.shape, value, like.options());
   if (replica < 0) return update(operation, tensor);
   if (!state.on_read() && state.aggregation == VariableAggregation::kSum &&
       state.components.size() > 1 && value != 0) {
@@ -314,9 +319,9 @@ void Variable::set_trainable(bool trainable) {
 }
 VariableSynchronization Variable::synchronization() const { return state().synchronization; }
 VariableAggregation Variable::aggregation() const { return state().aggregation; }
-at::IntArrayRef Variable::sizes() const { return state().components[0].sizes(); }
-at::ScalarType Variable::dtype() const { return state().components[0].scalar_type(); }
-int64_t Variable::numel() const { return state().components[0].numel(); }
+at::IntArrayRef Variable::sizes() const { return state().shape; }
+at::ScalarType Variable::dtype() const { return state().dtype; }
+int64_t Variable::numel() const { return c10::multiply_integers(state().shape); }
 std::vector<Tensor> Variable::components() const { return state().components; }
 bool Variable::is_shared() const { return state().shared.load(std::memory_order_acquire); }
 Strategy& Variable::strategy() const {

@@ -73,6 +73,34 @@ TEST(Variable, ComponentsShareOneStorageUntilTheyMayDiffer) {
   EXPECT_EQ(components(v), (Values{2, 4}));
 }
 
+TEST(Variable, OneReplicaThatSplitsOffLeavesTheOthersTogetherAndEachIsUpdatedOnce) {
+  auto strategy = mirrored(3);
+  auto scope = strategy->scope();
+  Variable v = make(Sync::kAuto, Agg::kNone);
+  strategy->run([&] {
+    if (get_replica_context()->replica_id_in_sync_group() == 1) v.assign_add(5.0);
+  });
+  EXPECT_EQ(components(v), (Values{10, 15, 10}));
+  v.assign_add(1.0);
+  EXPECT_EQ(components(v), (Values{11, 16, 11}));
+}
+
+TEST(Variable, OneReplicaMaySplitOffWhileAnotherReads) {
+  auto strategy = mirrored(2);
+  auto scope = strategy->scope();
+  for (int round = 0; round < 50; ++round) {
+    Variable v(at::ones({1000}), {.name = "v"});
+    auto sums = strategy->run([&] {
+      if (get_replica_context()->replica_id_in_sync_group() == 0) {
+        for (int i = 0; i < 3; ++i) v.assign(at::zeros({1000}));
+      }
+      return (v.value() * 1).sum();
+    });
+    EXPECT_EQ(sums[0].item<float>(), 0);
+    EXPECT_EQ(sums[1].item<float>(), 1000);
+  }
+}
+
 TEST(Variable, OnReadIsAggregatedAcrossReplicas) {
   auto strategy = mirrored(2);
   auto scope = strategy->scope();
