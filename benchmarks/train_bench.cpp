@@ -94,6 +94,22 @@ Measurement measure(const Workload& work, const StepFunction& step) {
   return result;
 }
 
+/// Median of 21 groups of 2,000.
+double empty_run_us() {
+  distribute::MirroredStrategy strategy({.devices = {"cpu:0", "cpu:1"}});
+  std::vector<double> groups;
+  for (int group = 0; group < 21; ++group) {
+    const auto start = std::chrono::steady_clock::now();
+    for (int i = 0; i < 2000; ++i) strategy.run([] {});
+    groups.push_back(
+        std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start)
+            .count() /
+        2000);
+  }
+  std::nth_element(groups.begin(), groups.begin() + 10, groups.end());
+  return groups[10];
+}
+
 Measurement run_loop(distribute::Strategy& strategy, const Workload& work) {
   auto scope = strategy.scope();
   keras::Sequential model = make_model(work.name);
@@ -144,14 +160,18 @@ int main(int argc, char** argv) {
   CLI::App app("One training workload on mirrored CPU replicas");
   std::string name, folder, mode = "loop";
   int64_t steps = 0, warm = -1;
-  app.add_option("--work", name, "C1, C2, C3 or C5")->required();
-  app.add_option("--data", folder, "folder that benchmarks/peers/workloads.py wrote")->required();
-  app.add_option("--mode", mode, "loop, fit or nnmodule")
-      ->check(CLI::IsMember({"loop", "fit", "nnmodule"}));
+  app.add_option("--work", name, "C1, C2, C3 or C5");
+  app.add_option("--data", folder, "folder that benchmarks/peers/workloads.py wrote");
+  app.add_option("--mode", mode, "loop, fit or nnmodule; empty: what a run that does nothing costs")
+      ->check(CLI::IsMember({"loop", "fit", "nnmodule", "empty"}));
   app.add_option("--steps", steps, "measured steps, instead of the workload's");
   app.add_option("--warm", warm, "warm-up steps, instead of the workload's");
   CLI11_PARSE(app, argc, argv);
   try {
+    if (mode == "empty") {
+      std::cout << bench::empty_run_us() << " us for an empty run on two warm replicas\n";
+      return 0;
+    }
     bench::Workload work = bench::read_workload(folder, name);
     if (steps > 0) work.steps = steps;
     if (warm >= 0) work.warm = warm;
