@@ -105,7 +105,7 @@ int64_t InputContext::get_per_replica_batch_size(int64_t global_batch_size) cons
 }
 
 std::string InputContext::to_string() const {
-  return cat("InputContext(input pipeline id ", input_pipeline_id_, ", total ",
+  return cat("InputContext(input pipeline id ", input_pipeline_id_, ", total: ",
              num_input_pipelines_, ")");
 }
 

@@ -6,7 +6,7 @@
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
 #include "tutti/datasets/datasets.h"
-#include "tutti/io/file.h"
+#include "io/file.h"
 
 namespace tutti::datasets {
 namespace {

@@ -14,7 +14,8 @@ Tensor all_reduced(ReplicaContext& context, ReduceOp op, const Tensor& value,
                    const CommunicationOptions& options) {
   Tensor result = value.detach().clone(at::MemoryFormat::Contiguous);
   const CrossDeviceOps& ops = context.strategy().cross_device_ops();
-  if (dynamic_cast<const ReductionToOneDevice*>(&ops) != nullptr) {
+  const auto* to_one_device = dynamic_cast<const ReductionToOneDevice*>(&ops);
+  if (to_one_device != nullptr && to_one_device->is_plain()) {
     context.communicator().all_reduce(result, op, options);
     return result;
   }

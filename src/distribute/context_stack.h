@@ -10,6 +10,10 @@ namespace tutti::distribute {
 struct ContextEntry {
   Strategy* strategy;
   ReplicaContext* replica;  ///< null in cross-replica context
+  /// Local replica whose component an update works on; -1 elsewhere.
+  int update_replica = -1;
+  /// Pushed by set_strategy: no guard pops it.
+  bool is_set = false;
 };
 
 struct ThreadContext {
@@ -23,8 +27,8 @@ ThreadContext& thread_context();
 /// Pushes an entry and pops it again, whatever happens in between.
 class ContextGuard {
  public:
-  ContextGuard(Strategy& strategy, ReplicaContext* replica) {
-    thread_context().stack.push_back({&strategy, replica});
+  ContextGuard(Strategy& strategy, ReplicaContext* replica, int update_replica = -1) {
+    thread_context().stack.push_back({&strategy, replica, update_replica});
   }
   ~ContextGuard() { thread_context().stack.pop_back(); }
   ContextGuard(const ContextGuard&) = delete;

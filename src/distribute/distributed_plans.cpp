@@ -89,7 +89,8 @@ class DealingPlan : public DistributedPlan {
 }  // namespace
 
 std::shared_ptr<DistributedPlan> make_rebatched_plan(data::PlanPtr plan, int num_replicas,
-                                                     std::vector<DeviceName> devices) {
+                                                     std::vector<DeviceName> devices,
+                                                     const data::InputOptions& options) {
   const data::AutoShardPolicy policy = plan->options().auto_shard_policy;
   const auto batch = plan->batch_size();
   const bool by_rows =
@@ -106,9 +107,11 @@ std::shared_ptr<DistributedPlan> make_rebatched_plan(data::PlanPtr plan, int num
   return std::make_shared<DealingPlan>(std::move(pieces), std::move(devices));
 }
 
-std::shared_ptr<DistributedPlan> make_per_replica_plan(data::PlanPtr plan,
-                                                       std::vector<DeviceName> devices) {
-  return std::make_shared<DealingPlan>(std::move(plan), std::move(devices));
+std::shared_ptr<DistributedPlan> make_plans_from_function(
+    FunctionRef<data::PlanPtr(const data::InputContext&)> dataset_fn,
+    const data::InputContext& context, std::vector<DeviceName> devices,
+    const data::InputOptions& options) {
+  return std::make_shared<DealingPlan>(dataset_fn(context), std::move(devices));
 }
 
 DistributedSpec::DistributedSpec(SpecNest replica_spec, int num_local_replicas)

@@ -4,6 +4,8 @@
 #include <memory>
 #include <vector>
 
+#include "tutti/base/function_ref.h"
+#include "tutti/data/input_context.h"
 #include "tutti/distribute/distributed_dataset.h"
 #include "tutti/tensor/device.h"
 
@@ -11,9 +13,13 @@ namespace tutti::distribute {
 
 /// `plan` is batched by the global size; every batch is cut into one piece a replica.
 std::shared_ptr<DistributedPlan> make_rebatched_plan(data::PlanPtr plan, int num_replicas,
-                                                     std::vector<DeviceName> devices);
-/// `plan` is batched by the replica's size; replicas draw its elements in turn.
-std::shared_ptr<DistributedPlan> make_per_replica_plan(data::PlanPtr plan,
-                                                       std::vector<DeviceName> devices);
+                                                     std::vector<DeviceName> devices,
+                                                     const data::InputOptions& options);
+/// What `dataset_fn` gives is batched by the replica's size; replicas draw its elements in turn,
+/// or, in PER_REPLICA mode, each from a dataset of its own.
+std::shared_ptr<DistributedPlan> make_plans_from_function(
+    FunctionRef<data::PlanPtr(const data::InputContext&)> dataset_fn,
+    const data::InputContext& context, std::vector<DeviceName> devices,
+    const data::InputOptions& options);
 
 }  // namespace tutti::distribute

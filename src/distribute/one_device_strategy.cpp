@@ -1,6 +1,5 @@
-#include "tutti/distribute/one_device_strategy.h"
-
 #include "distribute/replica_pool.h"
+#include "tutti/distribute/strategies.h"
 
 namespace tutti::distribute {
 

@@ -45,6 +45,25 @@ ReplicaContext* get_replica_context() {
   return stack.empty() ? &default_replica_context() : stack.back().replica;
 }
 
+std::optional<int> get_update_replica_id() {
+  const auto& stack = thread_context().stack;
+  if (stack.empty() || stack.back().update_replica < 0) return std::nullopt;
+  return stack.back().update_replica;
+}
+
+void set_strategy(Strategy* strategy) {
+  auto& stack = thread_context().stack;
+  if (stack.size() > 1 || (stack.size() == 1 && !stack.front().is_set)) {
+    throw FailedPrecondition(
+        cat("set_strategy [", strategy == nullptr ? "none" : strategy->name(),
+            "]: called inside a scope or a replica of ", get_strategy().name(),
+            ", expected outside; leave the scope first, or use nested scopes only"));
+  }
+  stack.clear();
+  if (strategy != nullptr && !strategy->is_default())
+    stack.push_back({strategy, nullptr, /*update_replica=*/-1, /*is_set=*/true});
+}
+
 bool in_cross_replica_context() { return get_replica_context() == nullptr; }
 
 int ReplicaContext::num_replicas_in_sync() const { return strategy_.num_replicas_in_sync(); }
@@ -58,16 +77,37 @@ void ReplicaContext::check_current(const char* operation) const {
       ", expected inside this replica's function; call it on get_replica_context() inside run"));
 }
 
-Tensor ReplicaContext::all_reduce(ReduceOp op, const Tensor& value,
+Tensor ReplicaContext::all_reduce(AnyReduceOp op, const Tensor& value,
                                   const CommunicationOptions& options) {
   check_current("all_reduce");
   return differentiable_all_reduce(*this, op, value, options);
+}
+
+IndexedSlices ReplicaContext::all_reduce(AnyReduceOp op, const IndexedSlices& value,
+                                         const CommunicationOptions& options) {
+  check_current("all_reduce");
+  value.check();
+  Tensor values = all_gather(value.values, 0, options);
+  if (ReduceOp(op) == ReduceOp::kMean) values = values / static_cast<double>(num_replicas_in_sync());
+  return {values, all_gather(value.indices, 0, options), value.dense_shape};
 }
 
 Tensor ReplicaContext::all_gather(const Tensor& value, int64_t axis,
                                   const CommunicationOptions& options) {
   check_current("all_gather");
   return differentiable_all_gather(*this, value, axis, options);
+}
+
+std::vector<DeviceName> ReplicaContext::devices() const {
+  check_current("devices");
+  return {strategy_.devices()[static_cast<std::size_t>(local_id_)]};
+}
+
+void ReplicaContext::all_reduce_leaves(ReduceOp op,
+                                       const std::vector<internal::ReducibleLeaf>& leaves,
+                                       const CommunicationOptions& options) {
+  for (const internal::ReducibleLeaf& leaf : leaves)
+    std::visit([&](auto* value) { *value = all_reduce(op, *value, options); }, leaf);
 }
 
 void ReplicaContext::merge(const char* operation, void* payload,

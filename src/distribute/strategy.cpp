@@ -78,17 +78,19 @@ namespace {
 std::atomic<int64_t> g_num_strategies{0};
 }  // namespace
 
-Strategy::Strategy(std::vector<DeviceName> devices, AnyCrossDeviceOps cross_device_ops,
-                   bool is_default)
+Strategy::Strategy(std::vector<DeviceName> devices, Settings settings)
     : devices_(std::move(devices)),
       num_replicas_(static_cast<int>(devices_.size())),
       threads_per_replica_(std::max(1, available_cores() / std::max(1, num_replicas_))),
-      is_default_(is_default),
-      cross_device_ops_(std::move(cross_device_ops)),
+      is_default_(settings.is_default),
+      cross_device_ops_(std::move(settings.cross_device_ops)),
+      communication_options_(settings.communication_options),
+      parameter_device_(settings.parameter_device),
       lifetime_(std::make_shared<int>(0)),
       random_(std::make_unique<Random>()) {
+  communication_options_.merged_with({});  // checks the fields
   if (!cross_device_ops_) cross_device_ops_ = ReductionToOneDevice();
-  random_->index = is_default ? -1 : g_num_strategies.fetch_add(1);
+  random_->index = is_default_ ? -1 : g_num_strategies.fetch_add(1);
 }
 
 Strategy::~Strategy() = default;
@@ -154,7 +156,7 @@ void Strategy::on_replica_team(FunctionRef<void()> body) const {
   body();
 }
 
-Tensor Strategy::reduce(ReduceOp op, const PerReplica<Tensor>& value) {
+Tensor Strategy::reduce(AnyReduceOp op, const PerReplica<Tensor>& value) {
   check_cross_replica("reduce");
   if (static_cast<int>(value.size()) != num_local_replicas()) {
     throw InvalidArgument(cat("reduce [", name(), "]: ", value.size(), " components, expected ",
@@ -165,9 +167,9 @@ Tensor Strategy::reduce(ReduceOp op, const PerReplica<Tensor>& value) {
   return cross_device_ops().reduce(op, value);
 }
 
-Tensor Strategy::reduce(ReduceOp op, const Mirrored<Tensor>& value) {
+Tensor Strategy::reduce(AnyReduceOp op, const Mirrored<Tensor>& value) {
   check_cross_replica("reduce");
-  if (op == ReduceOp::kSum && num_replicas_ > 1) {
+  if (ReduceOp(op) == ReduceOp::kSum && num_replicas_ > 1) {
     throw InvalidArgument(
         cat("reduce [", name(),
             "]: SUM of a Mirrored value, expected MEAN; the value is the same on every replica, "
@@ -176,9 +178,9 @@ Tensor Strategy::reduce(ReduceOp op, const Mirrored<Tensor>& value) {
   return value[0].detach();
 }
 
-Tensor Strategy::reduce(ReduceOp op, const Tensor& value) {
+Tensor Strategy::reduce(AnyReduceOp op, const Tensor& value) {
   check_cross_replica("reduce");
-  if (op == ReduceOp::kSum && num_replicas_ > 1) {
+  if (ReduceOp(op) == ReduceOp::kSum && num_replicas_ > 1) {
     throw InvalidArgument(cat("reduce [", name(), "]: SUM of a tensor that is no PerReplica with ",
                               num_replicas_,
                               " replicas, expected a PerReplica; it is unclear whether it counts "
@@ -187,11 +189,12 @@ Tensor Strategy::reduce(ReduceOp op, const Tensor& value) {
   return value.detach();
 }
 
-Tensor Strategy::reduce(ReduceOp op, const Variable& value) {
+Tensor Strategy::reduce(AnyReduceOp op, const Variable& value) {
   return reduce(op, PerReplica<Tensor>(value.components()));
 }
 
-Tensor Strategy::reduce(ReduceOp op, const PerReplica<Tensor>& value, std::vector<int64_t> axes) {
+Tensor Strategy::reduce(AnyReduceOp op, const PerReplica<Tensor>& value,
+                        std::vector<int64_t> axes) {
   check_cross_replica("reduce");
   at::NoGradGuard no_grad;
   std::vector<Tensor> sums;
@@ -210,7 +213,7 @@ Tensor Strategy::reduce(ReduceOp op, const PerReplica<Tensor>& value, std::vecto
     counts.push_back(at::full({}, count, at::kLong));
   }
   Tensor sum = reduce(ReduceOp::kSum, PerReplica<Tensor>(std::move(sums)));
-  if (op == ReduceOp::kSum) return sum;
+  if (ReduceOp(op) == ReduceOp::kSum) return sum;
   const Tensor count = collectives::local_reduce(ReduceOp::kSum, counts);
   if (!sum.is_floating_point()) sum = sum.to(at::kDouble);
   return sum / count.to(sum.device());
@@ -243,13 +246,15 @@ Tensor Strategy::gather(const PerReplica<Tensor>& value, int64_t axis) {
   return at::cat(parts, axis);
 }
 
-std::shared_ptr<DistributedPlan> Strategy::distribute_plan(std::shared_ptr<const data::Plan> plan) {
-  return make_rebatched_plan(std::move(plan), num_replicas_, devices_);
+std::shared_ptr<DistributedPlan> Strategy::distribute_plan(std::shared_ptr<const data::Plan> plan,
+                                                           const InputOptions& options) {
+  return make_rebatched_plan(std::move(plan), num_replicas_, devices_, options);
 }
 
-std::shared_ptr<DistributedPlan> Strategy::distribute_per_replica_plan(
-    std::shared_ptr<const data::Plan> plan) {
-  return make_per_replica_plan(std::move(plan), devices_);
+std::shared_ptr<DistributedPlan> Strategy::distribute_plans_from_function(
+    FunctionRef<std::shared_ptr<const data::Plan>(const InputContext&)> dataset_fn,
+    const InputOptions& options) {
+  return make_plans_from_function(dataset_fn, input_context(), devices_, options);
 }
 
 std::string Strategy::summary() const {
@@ -266,7 +271,7 @@ namespace {
 
 class DefaultStrategy : public Strategy {
  public:
-  DefaultStrategy() : Strategy({DeviceName{}}, {}, /*is_default=*/true) {}
+  DefaultStrategy() : Strategy({DeviceName{}}, {.is_default = true}) {}
   std::string name() const override { return "default strategy"; }
 
  private:

@@ -322,6 +322,11 @@ VariableAggregation Variable::aggregation() const { return state().aggregation; 
 at::IntArrayRef Variable::sizes() const { return state().shape; }
 at::ScalarType Variable::dtype() const { return state().dtype; }
 int64_t Variable::numel() const { return c10::multiply_integers(state().shape); }
+std::vector<DeviceName> Variable::devices() const {
+  const Strategy& owner = *state().strategy;
+  return owner.parameter_device() ? std::vector<DeviceName>{*owner.parameter_device()}
+                                  : owner.devices();
+}
 std::vector<Tensor> Variable::components() const { return state().components; }
 bool Variable::is_shared() const { return state().shared.load(std::memory_order_acquire); }
 Strategy& Variable::strategy() const {

@@ -20,7 +20,7 @@
 
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
-#include "tutti/io/file.h"
+#include "io/file.h"
 #include "tutti/tensor/tensor_spec.h"
 
 namespace tutti::io {

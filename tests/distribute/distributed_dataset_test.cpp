@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "tutti/base/text.h"
-#include "tutti/distribute/mirrored_strategy.h"
+#include "tutti/distribute/strategies.h"
 
 namespace tutti::distribute {
 namespace {

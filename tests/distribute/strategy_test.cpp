@@ -7,9 +7,8 @@
 #include "tutti/base/text.h"
 #include "tutti/distribute/config.h"
 #include "tutti/distribute/gradient_tape.h"
-#include "tutti/distribute/mirrored_strategy.h"
+#include "tutti/distribute/strategies.h"
 #include "tutti/distribute/nn.h"
-#include "tutti/distribute/one_device_strategy.h"
 
 namespace tutti::distribute {
 namespace {

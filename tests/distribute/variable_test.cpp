@@ -3,7 +3,7 @@
 #include "tutti/base/text.h"
 #include "tutti/distribute/fused_update.h"
 #include "tutti/distribute/gradient_tape.h"
-#include "tutti/distribute/mirrored_strategy.h"
+#include "tutti/distribute/strategies.h"
 
 namespace tutti::distribute {
 namespace {

@@ -84,4 +84,32 @@ void Verdict::equal(const std::string& what, int64_t found, int64_t expected) {
   if (found != expected) fail(cat(what, ": ", found, ", expected ", expected));
 }
 
+Differences::Differences(const std::string& path) {
+  std::ifstream stream(path);
+  if (!stream) throw std::runtime_error("cannot read " + path);
+  for (std::string line; std::getline(stream, line);) {
+    if (line.rfind("| `", 0) != 0) continue;
+    const auto end = line.find('`', 3);
+    if (end != std::string::npos && line.find(".json: ") < end)
+      patterns_.push_back(line.substr(3, end - 3));
+  }
+}
+
+namespace {
+bool matches(const char* pattern, const char* text) {
+  if (*pattern == 0) return *text == 0;
+  if (*pattern == '*')
+    return matches(pattern + 1, text) || (*text != 0 && matches(pattern, text + 1));
+  return *pattern == *text && matches(pattern + 1, text + 1);
+}
+}  // namespace
+
+bool Differences::names(const std::string& file, const std::string& name) const {
+  const std::string full = file + ": " + name;
+  for (const std::string& pattern : patterns_) {
+    if (matches(pattern.c_str(), full.c_str())) return true;
+  }
+  return false;
+}
+
 }  // namespace tutti::golden

@@ -29,10 +29,32 @@ class GoldenFile {
   Json json_;
 };
 
+/// Cases that docs/differences.md declares different, by name, each with its reason: rows of tables
+/// that begin with `FILE: NAME` in backticks. `*` stands for any text; `NAME#PART` is one part of a
+/// case (a row of a variable's matrix, say), and the rest of the case must still agree.
+class Differences {
+ public:
+  Differences() = default;
+  explicit Differences(const std::string& path);
+  bool names(const std::string& file, const std::string& name) const;
+
+ private:
+  std::vector<std::string> patterns_;  // "FILE: NAME"
+};
+
 /// Collects what is wrong with one case.
 class Verdict {
  public:
-  explicit Verdict(double relative) : relative_(relative) {}
+  explicit Verdict(double relative, std::string file = "", std::string name = "",
+                   const Differences* differences = nullptr)
+      : relative_(relative),
+        file_(std::move(file)),
+        name_(std::move(name)),
+        differences_(differences) {}
+  /// True when this part of the case is declared different: the runner leaves it out.
+  bool differs(const std::string& part) const {
+    return differences_ != nullptr && differences_->names(file_, name_ + "#" + part);
+  }
   /// |found - expected| <= 1e-6 + r |expected|; NaN equals NaN.
   void close(const std::string& what, double found, const Json& expected);
   void close(const std::string& what, const at::Tensor& found, const at::Tensor& expected);
@@ -43,6 +65,9 @@ class Verdict {
  private:
   bool near(double found, double expected) const;
   double relative_;
+  std::string file_;
+  std::string name_;
+  const Differences* differences_ = nullptr;
   std::vector<std::string> failures_;
 };
 
@@ -54,5 +79,9 @@ struct Unknown {
 // Each runs one case of its file, adds to the verdict, or throws Unknown.
 void run_training_case(const GoldenFile& file, const Json& entry, Verdict& verdict);
 void run_optimizer_case(const GoldenFile& file, const Json& entry, Verdict& verdict);
+void run_distribute_core_case(const GoldenFile& file, const Json& entry, Verdict& verdict);
+void run_variable_case(const GoldenFile& file, const Json& entry, Verdict& verdict);
+void run_distributed_dataset_case(const GoldenFile& file, const Json& entry, Verdict& verdict);
+void run_losses_case(const GoldenFile& file, const Json& entry, Verdict& verdict);
 
 }  // namespace tutti::golden

@@ -1,4 +1,4 @@
-#include "tutti/io/file.h"
+#include "io/file.h"
 
 #include <unistd.h>
 #include <zlib.h>

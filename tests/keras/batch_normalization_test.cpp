@@ -1,7 +1,7 @@
 #include "keras/wave.h"
 #include "support/expect.h"
 #include "tutti/distribute/gradient_tape.h"
-#include "tutti/distribute/mirrored_strategy.h"
+#include "tutti/distribute/strategies.h"
 #include "tutti/keras/layers.h"
 
 namespace tutti::keras::layers {

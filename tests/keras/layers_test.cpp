@@ -3,7 +3,7 @@
 #include "keras/wave.h"
 #include "support/expect.h"
 #include "tutti/distribute/gradient_tape.h"
-#include "tutti/distribute/mirrored_strategy.h"
+#include "tutti/distribute/strategies.h"
 
 namespace tutti::keras::layers {
 namespace {

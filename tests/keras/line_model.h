@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "support/expect.h"
-#include "tutti/distribute/mirrored_strategy.h"
+#include "tutti/distribute/strategies.h"
 #include "tutti/keras/layers.h"
 #include "tutti/keras/model.h"
 

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "support/expect.h"
-#include "tutti/distribute/mirrored_strategy.h"
+#include "tutti/distribute/strategies.h"
 
 namespace tutti::keras::losses {
 namespace {

@@ -1,7 +1,7 @@
 #include "tutti/keras/metrics.h"
 
 #include "support/expect.h"
-#include "tutti/distribute/mirrored_strategy.h"
+#include "tutti/distribute/strategies.h"
 
 namespace tutti::keras::metrics {
 namespace {

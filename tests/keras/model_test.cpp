@@ -3,8 +3,7 @@
 #include <sstream>
 
 #include "support/expect.h"
-#include "tutti/distribute/mirrored_strategy.h"
-#include "tutti/distribute/one_device_strategy.h"
+#include "tutti/distribute/strategies.h"
 #include "tutti/keras/layers.h"
 
 namespace tutti::keras {

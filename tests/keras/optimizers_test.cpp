@@ -5,7 +5,7 @@
 #include "keras/optimizers/rules.h"
 #include "support/expect.h"
 #include "tutti/base/log.h"
-#include "tutti/distribute/mirrored_strategy.h"
+#include "tutti/distribute/strategies.h"
 
 namespace tutti::keras::optimizers {
 namespace {

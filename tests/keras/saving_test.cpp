@@ -5,8 +5,7 @@
 #include <iterator>
 
 #include "support/expect.h"
-#include "tutti/distribute/mirrored_strategy.h"
-#include "tutti/distribute/one_device_strategy.h"
+#include "tutti/distribute/strategies.h"
 #include "tutti/io/tensor_file.h"
 #include "tutti/keras/layers.h"
 #include "tutti/keras/model.h"

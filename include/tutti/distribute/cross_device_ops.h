@@ -1,73 +1,194 @@
 #pragma once
-// How tensors of several replicas become one: the algorithms behind reduce and, where they are not
-// the default, all_reduce.
+// How values of several replicas become one: the algorithms behind reduce, reduce_to and, where
+// they are not the default, all_reduce.
 
 #include <concepts>
+#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "tutti/collectives/communicator.h"
 #include "tutti/distribute/values.h"
+#include "tutti/tensor/device.h"
+#include "tutti/tensor/indexed_slices.h"
+
+namespace tutti {
+class Variable;
+}
 
 namespace tutti::distribute {
 
-/// Base of the algorithms; a user may derive from it. Implementations are immutable and may be used
-/// by several threads.
+using collectives::CommunicationImplementation;
+using collectives::CommunicationOptions;
+using collectives::ReduceOp;
+
+/// A ReduceOp, or its name in any case ("sum", "MEAN"). Other names are InvalidArgument.
+class AnyReduceOp {
+ public:
+  AnyReduceOp(ReduceOp op) : op_(op) {}                                           // NOLINT
+  AnyReduceOp(const char* name) : op_(collectives::reduce_op_from_name(name)) {}  // NOLINT
+  AnyReduceOp(std::string_view name)                                              // NOLINT
+      : op_(collectives::reduce_op_from_name(name)) {}
+  operator ReduceOp() const { return op_; }  // NOLINT
+
+ private:
+  ReduceOp op_;
+};
+
+/// Where a result goes: the devices of a distributed value, of a variable or of a tensor, or a
+/// device by name. Only the devices are taken; nothing is written to what names them.
+class Destinations {
+ public:
+  /// Throws InvalidArgument for an empty name or a distributed value without components.
+  Destinations(const char* device);                             // NOLINT
+  Destinations(const std::string& device);                      // NOLINT
+  Destinations(const Tensor& tensor);                           // NOLINT
+  Destinations(const Variable& variable);                       // NOLINT
+  Destinations(const DistributedValues<Tensor>& value);         // NOLINT
+  Destinations(const DistributedValues<IndexedSlices>& value);  // NOLINT
+  Destinations(std::vector<DeviceName> devices);                // NOLINT
+  /// One entry for each component of the result. Logical CPU devices of a value's components
+  /// cannot be told apart: they are numbered from 0.
+  const std::vector<DeviceName>& devices() const { return devices_; }
+
+ private:
+  std::vector<DeviceName> devices_;
+};
+
+/// What is reduced: dense tensors, or rows of larger ones.
+using ReductionInput = std::variant<PerReplica<Tensor>, PerReplica<IndexedSlices>>;
+using ReductionResult = std::variant<Mirrored<Tensor>, Mirrored<IndexedSlices>>;
+struct ValueDestinations {
+  ReductionInput value;
+  Destinations destinations;
+};
+
+/// Base of the algorithms; a user may derive from it and override one or more of the three
+/// *_implementation members (the defaults are those of ReductionToOneDevice). Implementations are
+/// immutable and may be used by several threads.
+///
+/// Values have one component for each contributing replica, all of one dtype and shape; MEAN
+/// divides by their number. Inputs are never written and never alias results. IndexedSlices come
+/// back as IndexedSlices: the concatenation of the components in replica order, not deduplicated,
+/// values divided for MEAN.
 class CrossDeviceOps {
  public:
   virtual ~CrossDeviceOps() = default;
 
-  /// The reduction of the components (one dtype and shape). Throws InvalidArgument for an empty or
-  /// uneven PerReplica.
-  Tensor reduce(collectives::ReduceOp op, const PerReplica<Tensor>& value) const;
-  /// Several at once, in input order.
-  std::vector<Tensor> batch_reduce(collectives::ReduceOp op,
-                                   const std::vector<PerReplica<Tensor>>& values) const;
+  /// Throws InvalidArgument for a PerReplica that is empty or whose components disagree.
+  Mirrored<Tensor> reduce(AnyReduceOp op, const PerReplica<Tensor>& value,
+                          const Destinations& destinations,
+                          const CommunicationOptions& options = {}) const;
+  Mirrored<IndexedSlices> reduce(AnyReduceOp op, const PerReplica<IndexedSlices>& value,
+                                 const Destinations& destinations,
+                                 const CommunicationOptions& options = {}) const;
+  /// The reduction where the first component lives.
+  Tensor reduce(AnyReduceOp op, const PerReplica<Tensor>& value) const;
+  /// Several at once, results in input order. Dense and sparse ones may be mixed; sparse ones are
+  /// reduced apart.
+  std::vector<ReductionResult> batch_reduce(AnyReduceOp op,
+                                            const std::vector<ValueDestinations>& values,
+                                            const CommunicationOptions& options = {}) const;
+  /// `tensor` on every destination.
+  Mirrored<Tensor> broadcast(const Tensor& tensor, const Destinations& destinations) const;
 
   /// The class' name, as `strategy.summary()` prints it.
   virtual std::string name() const = 0;
 
  protected:
-  /// The overridable part: all values are checked.
-  virtual std::vector<Tensor> batch_reduce_implementation(
-      collectives::ReduceOp op, const std::vector<PerReplica<Tensor>>& values) const = 0;
+  /// The overridable parts; what they get is checked.
+  virtual Mirrored<Tensor> reduce_implementation(ReduceOp op, const PerReplica<Tensor>& value,
+                                                 const Destinations& destinations,
+                                                 const CommunicationOptions& options) const;
+  /// Default: reduce_implementation for each.
+  virtual std::vector<Mirrored<Tensor>> batch_reduce_implementation(
+      ReduceOp op, const std::vector<std::pair<PerReplica<Tensor>, Destinations>>& values,
+      const CommunicationOptions& options) const;
+  virtual Mirrored<Tensor> broadcast_implementation(const Tensor& tensor,
+                                                    const Destinations& destinations) const;
 };
 
-/// Adds all components in replica order on the first one's device (or on `reduce_to_device`).
+struct ReductionToOneDeviceOptions {
+  /// Empty: the first destination.
+  std::string reduce_to_device = "";
+  /// Adds up the components, which are on one device, in replica order. Empty: their sum, added in
+  /// replica order.
+  std::function<Tensor(const std::vector<Tensor>&)> accumulation_fn = {};
+};
+
+/// Adds all components in replica order on one device and copies the result to the destinations.
 class ReductionToOneDevice : public CrossDeviceOps {
  public:
-  struct Options {
-    std::string reduce_to_device = "";
-  };
   ReductionToOneDevice() = default;
-  explicit ReductionToOneDevice(Options options);
+  explicit ReductionToOneDevice(ReductionToOneDeviceOptions options);
   std::string name() const override { return "ReductionToOneDevice"; }
+  /// True when its sum is the plain one on the components' own device: what all replicas can also
+  /// do together.
+  bool is_plain() const { return options_.reduce_to_device.empty() && !options_.accumulation_fn; }
 
  protected:
-  std::vector<Tensor> batch_reduce_implementation(
-      collectives::ReduceOp op, const std::vector<PerReplica<Tensor>>& values) const override;
+  Mirrored<Tensor> reduce_implementation(ReduceOp op, const PerReplica<Tensor>& value,
+                                         const Destinations& destinations,
+                                         const CommunicationOptions& options) const override;
 
  private:
-  Options options_;
+  ReductionToOneDeviceOptions options_;
 };
 
-struct HierarchicalCopyAllReduceOptions {
+struct NcclAllReduceOptions {
   /// The tensors of a batch are joined and cut into so many packs; 0: no packing.
   int num_packs = 1;
 };
 
+/// NCCL between GPUs, one pack after the other. Only for CUDA devices and a build with NCCL: a
+/// strategy on CPU devices refuses it with InvalidArgument that names the alternatives. Integers
+/// and values that live elsewhere than their destinations are added on one device.
+class NcclAllReduce : public CrossDeviceOps {
+ public:
+  /// Throws InvalidArgument when num_packs is negative.
+  explicit NcclAllReduce(NcclAllReduceOptions options = {});
+  std::string name() const override { return "NcclAllReduce"; }
+  int num_packs() const { return options_.num_packs; }
+
+ protected:
+  Mirrored<Tensor> reduce_implementation(ReduceOp op, const PerReplica<Tensor>& value,
+                                         const Destinations& destinations,
+                                         const CommunicationOptions& options) const override;
+  std::vector<Mirrored<Tensor>> batch_reduce_implementation(
+      ReduceOp op, const std::vector<std::pair<PerReplica<Tensor>, Destinations>>& values,
+      const CommunicationOptions& options) const override;
+
+ private:
+  NcclAllReduceOptions options_;
+};
+
+struct HierarchicalCopyAllReduceOptions {
+  /// The tensors of a batch are joined (by dtype and device) and cut into so many packs; 0: no
+  /// packing.
+  int num_packs = 1;
+};
+
 /// Two groups of devices: each pack is summed inside its group on a rotating main device, then the
-/// two sums are exchanged.
+/// two sums are exchanged. Values that live elsewhere than their destinations are added on one
+/// device.
 class HierarchicalCopyAllReduce : public CrossDeviceOps {
  public:
   /// Throws InvalidArgument when num_packs is negative.
   explicit HierarchicalCopyAllReduce(HierarchicalCopyAllReduceOptions options = {});
   std::string name() const override { return "HierarchicalCopyAllReduce"; }
+  int num_packs() const { return options_.num_packs; }
 
  protected:
-  std::vector<Tensor> batch_reduce_implementation(
-      collectives::ReduceOp op, const std::vector<PerReplica<Tensor>>& values) const override;
+  Mirrored<Tensor> reduce_implementation(ReduceOp op, const PerReplica<Tensor>& value,
+                                         const Destinations& destinations,
+                                         const CommunicationOptions& options) const override;
+  std::vector<Mirrored<Tensor>> batch_reduce_implementation(
+      ReduceOp op, const std::vector<std::pair<PerReplica<Tensor>, Destinations>>& values,
+      const CommunicationOptions& options) const override;
 
  private:
   HierarchicalCopyAllReduceOptions options_;

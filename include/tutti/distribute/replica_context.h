@@ -1,16 +1,22 @@
 #pragma once
 // What a function sees inside `run`: which replica it is, the collectives, merge_call.
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <tuple>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "tutti/base/function_ref.h"
 #include "tutti/collectives/communicator.h"
+#include "tutti/distribute/cross_device_ops.h"
 #include "tutti/distribute/values.h"
+#include "tutti/distribute/variable.h"
+#include "tutti/tensor/indexed_slices.h"
 #include "tutti/tensor/static_nest.h"
 
 namespace at {
@@ -22,12 +28,43 @@ class Rendezvous;
 
 namespace tutti::distribute {
 
-using collectives::CommunicationImplementation;
-using collectives::CommunicationOptions;
-using collectives::ReduceOp;
-
 class Strategy;
 class ReplicaContext;
+
+namespace internal {
+/// A leaf of a nest, in place.
+using ReducibleLeaf = std::variant<Tensor*, IndexedSlices*>;
+template <class T>
+inline constexpr bool kReducible = std::is_same_v<T, Tensor> || std::is_same_v<T, IndexedSlices>;
+template <class T>
+inline constexpr bool kReducible<std::vector<T>> = kReducible<T>;
+template <class T>
+inline constexpr bool kReducible<std::map<std::string, T>> = kReducible<T>;
+template <class A, class B>
+inline constexpr bool kReducible<std::pair<A, B>> = kReducible<A>&& kReducible<B>;
+template <class... Ts>
+inline constexpr bool kReducible<std::tuple<Ts...>> = (kReducible<Ts> && ...);
+template <>
+inline constexpr bool kReducible<Nest> = true;
+template <class T>
+concept ReducibleNest = kReducible<T>;
+
+template <class T>
+void collect_leaves(T& value, std::vector<ReducibleLeaf>& leaves) {
+  if constexpr (std::is_same_v<T, Tensor> || std::is_same_v<T, IndexedSlices>) {
+    leaves.emplace_back(&value);
+  } else if constexpr (std::is_same_v<T, Nest>) {
+    if (value.is_leaf()) leaves.emplace_back(&value.leaf());
+    for (Nest& item : value.items()) collect_leaves(item, leaves);
+  } else if constexpr (requires { value.begin()->second; }) {
+    for (auto& [key, item] : value) collect_leaves(item, leaves);
+  } else if constexpr (requires { value.begin(); }) {
+    for (auto& item : value) collect_leaves(item, leaves);
+  } else {
+    std::apply([&](auto&... items) { (collect_leaves(items, leaves), ...); }, value);
+  }
+}
+}  // namespace internal
 
 /// The strategy that is current on this thread; the default one outside any scope.
 Strategy& get_strategy();
@@ -38,6 +75,12 @@ bool has_strategy();
 ReplicaContext* get_replica_context();
 /// True exactly when get_replica_context() is null.
 bool in_cross_replica_context();
+
+/// Leaves the strategy that was set before on this thread and makes `strategy` current, without a
+/// guard; null clears. FailedPrecondition inside a scope and inside a replica, whatever is set.
+void set_strategy(Strategy* strategy);
+/// Which component the running Strategy::update works on; nothing elsewhere.
+std::optional<int> get_update_replica_id();
 
 /// One replica of a strategy, alive during `run`. Used by its own thread only.
 ///
@@ -50,17 +93,29 @@ class ReplicaContext {
   int replica_id_in_sync_group() const { return replica_id_; }
   int num_replicas_in_sync() const;
   Strategy& strategy() const { return strategy_; }
+  /// This replica's device, alone. Inside its own function only.
+  std::vector<DeviceName> devices() const;
 
   /// The reduction of `value` over the replicas, the same on each; `value` is left alone. Sizes and
   /// dtype must agree. Gradient: the same reduction of the incoming gradients (SUM → SUM, MEAN →
   /// MEAN).
-  Tensor all_reduce(ReduceOp op, const Tensor& value, const CommunicationOptions& options = {});
-  /// Every leaf of a nest, of the same structure on each replica.
-  template <NestLike T>
-  requires(!std::is_same_v<T, Tensor>) T
-      all_reduce(ReduceOp op, const T& value, const CommunicationOptions& options = {}) {
-    return from_nest<T>(to_nest(value).map_leaves(
-        [&](const Tensor& leaf) { return all_reduce(op, leaf, options); }));
+  Tensor all_reduce(AnyReduceOp op, const Tensor& value, const CommunicationOptions& options = {});
+  /// Rows of all replicas joined in replica order, duplicates kept (MEAN divides values): never
+  /// made dense. Every replica may bring another number of rows. Gradient: to `values`, the rows of
+  /// the summed incoming gradients that are this replica's.
+  IndexedSlices all_reduce(AnyReduceOp op, const IndexedSlices& value,
+                           const CommunicationOptions& options = {});
+  /// Every leaf of a nest (tensors and IndexedSlices mixed), of the same structure on each replica.
+  /// Dense leaves of one dtype go together, in packs of CommunicationOptions::bytes_per_pack.
+  template <class T>
+  requires(!std::is_same_v<T, Tensor> && !std::is_same_v<T, IndexedSlices> &&
+           internal::ReducibleNest<T>) T
+      all_reduce(AnyReduceOp op, const T& value, const CommunicationOptions& options = {}) {
+    T result = value;
+    std::vector<internal::ReducibleLeaf> leaves;
+    internal::collect_leaves(result, leaves);
+    all_reduce_leaves(op, leaves, options);
+    return result;
   }
 
   /// The replicas' tensors joined along `axis` (negative counts from the end), in replica order.
@@ -77,6 +132,20 @@ class ReplicaContext {
   /// Runs `once` on replica 0's thread in cross-replica context while the others wait: for what is
   /// created lazily. `operation` names the call in errors and must be a string literal.
   void call_once_for_all(const char* operation, FunctionRef<void()> once);
+
+  /// Calls `fn(variable, args...)` in update context on this replica's component: no aggregation,
+  /// so replicas that pass different arguments part for good. Returns what fn returns.
+  template <class Fn, class... Args>
+  auto update(const Variable& variable, Fn&& fn, Args&&... args) {
+    using Result = std::decay_t<std::invoke_result_t<Fn&, const Variable&, Args&...>>;
+    if constexpr (std::is_void_v<Result>) {
+      update_component(variable, [&] { fn(variable, args...); });
+    } else {
+      std::optional<Result> result;
+      update_component(variable, [&] { result.emplace(fn(variable, args...)); });
+      return std::move(*result);
+    }
+  }
 
   /// Random numbers of this replica: seeded by set_seed, the strategy and the replica id.
   at::Generator& generator() const;
@@ -103,6 +172,10 @@ class ReplicaContext {
   void merge(const char* operation, void* payload, FunctionRef<void(std::span<void* const>)> merged,
              FunctionRef<void(void*)> take);
   void check_current(const char* operation) const;
+  /// Replaces each leaf by its reduction.
+  void all_reduce_leaves(ReduceOp op, const std::vector<internal::ReducibleLeaf>& leaves,
+                         const CommunicationOptions& options);
+  void update_component(const Variable& variable, FunctionRef<void()> body);
 
   Strategy& strategy_;
   int replica_id_;
@@ -115,6 +188,29 @@ class ReplicaContext {
 /// right here. Whoever looks whether something is made yet and then calls this has no race: nobody
 /// sees it made before all have come.
 void once_for_all_replicas(const char* operation, FunctionRef<void()> once);
+
+/// Which replica `distribute_values_from_function` makes a value for.
+struct ValueContext {
+  int replica_id_in_sync_group = 0;
+  int num_replicas_in_sync = 1;
+};
+
+/// Makes its strategy current on this thread from Strategy::scope() until it dies or exit(). Guards
+/// of one strategy may be nested; guards must be left in the reverse order: exit() throws
+/// FailedPrecondition otherwise, the destructor logs.
+class Scope {
+ public:
+  ~Scope();
+  Scope(const Scope&) = delete;
+  Scope& operator=(const Scope&) = delete;
+  void exit();
+
+ private:
+  friend class Strategy;
+  explicit Scope(Strategy& strategy);
+  Strategy* strategy_;
+  std::size_t depth_;
+};
 
 namespace internal {
 /// Strips gradients: what merge_call and reduce hand out carries none.

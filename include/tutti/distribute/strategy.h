@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "tutti/base/function_ref.h"
@@ -20,29 +21,17 @@
 namespace tutti::distribute {
 
 using data::InputContext;
+using data::InputOptions;
+using data::InputReplicationMode;
 
-/// Which replica `distribute_values_from_function` makes a value for.
-struct ValueContext {
-  int replica_id_in_sync_group = 0;
-  int num_replicas_in_sync = 1;
+/// Hints for `run` that only a TPU looks at; every other strategy accepts and ignores them.
+struct RunOptions {
+  bool enable_dynamic_batch_size = true;
+  bool bucketizing_dynamic_shape = false;
+  std::string xla_options = "";
 };
 
-/// Makes its strategy current on this thread from Strategy::scope() until it dies or exit(). Guards
-/// of one strategy may be nested; guards must be left in the reverse order: exit() throws
-/// FailedPrecondition otherwise, the destructor logs.
-class Scope {
- public:
-  ~Scope();
-  Scope(const Scope&) = delete;
-  Scope& operator=(const Scope&) = delete;
-  void exit();
-
- private:
-  friend class Strategy;
-  explicit Scope(Strategy& strategy);
-  Strategy* strategy_;
-  std::size_t depth_;
-};
+class StrategyExtended;
 
 /// Used by one user thread at a time: a second one at the same moment gets FailedPrecondition.
 /// Strategies are independent. A strategy must outlive the calls made with it; variables may
@@ -55,6 +44,9 @@ class Strategy {
 
   /// Throws FailedPrecondition inside another strategy's scope and inside replicas.
   [[nodiscard]] Scope scope() { return Scope(*this); }
+
+  /// A view of this strategy under TensorFlow's name for its less common members.
+  StrategyExtended extended();
 
   int num_replicas_in_sync() const { return num_replicas_; }
   /// Replicas of this process.
@@ -69,24 +61,29 @@ class Strategy {
   /// thrown here with theirs listed.
   template <class Fn, class... Args>
   auto run(Fn&& fn, Args&&... args);
+  template <class Fn, class... Args>
+  auto run(const RunOptions&, Fn&& fn, Args&&... args) {
+    return run(std::forward<Fn>(fn), std::forward<Args>(args)...);
+  }
 
   /// Reduction over the replicas; the result carries no gradient. Shapes must agree.
-  Tensor reduce(ReduceOp op, const PerReplica<Tensor>& value);
+  Tensor reduce(AnyReduceOp op, const PerReplica<Tensor>& value);
+  IndexedSlices reduce(AnyReduceOp op, const PerReplica<IndexedSlices>& value);
   /// Mirrored: MEAN gives the value, SUM is InvalidArgument. A plain tensor likewise when there is
   /// more than one replica.
-  Tensor reduce(ReduceOp op, const Mirrored<Tensor>& value);
-  Tensor reduce(ReduceOp op, const Tensor& value);
-  Tensor reduce(ReduceOp op, const Variable& value);
+  Tensor reduce(AnyReduceOp op, const Mirrored<Tensor>& value);
+  Tensor reduce(AnyReduceOp op, const Tensor& value);
+  Tensor reduce(AnyReduceOp op, const Variable& value);
   /// First over `axes` in each replica, then over the replicas. MEAN divides the sum of sums by the
   /// true number of entries, so it is right for uneven and empty replicas; integers give float64.
-  Tensor reduce(ReduceOp op, const PerReplica<Tensor>& value, std::vector<int64_t> axes);
-  Tensor reduce(ReduceOp op, const PerReplica<Tensor>& value, int64_t axis) {
+  Tensor reduce(AnyReduceOp op, const PerReplica<Tensor>& value, std::vector<int64_t> axes);
+  Tensor reduce(AnyReduceOp op, const PerReplica<Tensor>& value, int64_t axis) {
     return reduce(op, value, std::vector<int64_t>{axis});
   }
   /// Every leaf of a nest.
   template <class T>
   requires(tutti::internal::Select<T>::kDistributed &&
-           !std::derived_from<T, DistributedValues<Tensor>>) auto reduce(ReduceOp op,
+           !std::derived_from<T, DistributedValues<Tensor>>) auto reduce(AnyReduceOp op,
                                                                          const T& value) {
     return reduce_nest(op, value);
   }
@@ -94,6 +91,65 @@ class Strategy {
   /// The components joined along `axis` in replica order. In a replica: FailedPrecondition (use
   /// all_gather).
   Tensor gather(const PerReplica<Tensor>& value, int64_t axis);
+  /// What is not distributed is the same everywhere: it comes back as it is.
+  Tensor gather(const Tensor& value, int64_t axis);
+
+  // ---- moving and reducing between devices (cross-replica context; results carry no gradient)
+  /// The reduction of `value` on each destination. Passing the value itself as the destinations is
+  /// an all-reduce. `options` over the strategy's own, field by field.
+  Mirrored<Tensor> reduce_to(AnyReduceOp op, const PerReplica<Tensor>& value,
+                             const Destinations& destinations,
+                             const CommunicationOptions& options = {});
+  /// MEAN: the value; SUM: InvalidArgument with more than one replica, and so for a plain tensor.
+  Mirrored<Tensor> reduce_to(AnyReduceOp op, const Mirrored<Tensor>& value,
+                             const Destinations& destinations,
+                             const CommunicationOptions& options = {});
+  Mirrored<Tensor> reduce_to(AnyReduceOp op, const Tensor& value, const Destinations& destinations,
+                             const CommunicationOptions& options = {});
+  Mirrored<IndexedSlices> reduce_to(AnyReduceOp op, const PerReplica<IndexedSlices>& value,
+                                    const Destinations& destinations,
+                                    const CommunicationOptions& options = {});
+  /// Several at once, in input order, packed as the CrossDeviceOps says.
+  std::vector<ReductionResult> batch_reduce_to(AnyReduceOp op,
+                                               const std::vector<ValueDestinations>& values,
+                                               const CommunicationOptions& options = {});
+  Mirrored<Tensor> broadcast_to(const Tensor& tensor, const Destinations& destinations);
+
+  // ---- updating variables
+  /// Calls `fn(variable, args...)` once for each physical copy of the variable's components, in
+  /// update context: reads and assignments inside see and change that copy only. Components that
+  /// share one storage are one copy. Arguments must be plain or Mirrored: a PerReplica would make
+  /// the components differ (InvalidArgument). Returns a nest of Mirrored, or nothing. Inside a
+  /// replica: FailedPrecondition (use ReplicaContext::update).
+  template <class Fn, class... Args>
+  auto update(const Variable& variable, Fn&& fn, Args&&... args);
+  /// The same with the results apart (group=False): a vector with one result a local replica.
+  template <class Fn, class... Args>
+  auto update_ungrouped(const Variable& variable, Fn&& fn, Args&&... args);
+  /// Calls `fn(args...)` for each device of `colocate_with`, in update context.
+  template <class Fn, class... Args>
+  auto update_non_slot(const Destinations& colocate_with, Fn&& fn, Args&&... args);
+  /// Where state that belongs to no single variable of `variables` goes.
+  std::vector<DeviceName> non_slot_devices(const std::vector<Variable>& variables) const;
+  /// What `variable` holds in this context: read_value().
+  Tensor read_var(const Variable& variable) const { return variable.read_value(); }
+  /// Variables made until the guard dies live where `variable` does. Must be inside this strategy's
+  /// scope (FailedPrecondition); the variable must be this strategy's (InvalidArgument).
+  [[nodiscard]] Scope colocate_vars_with(const Variable& variable);
+  bool variable_created_in_scope(const Variable& variable) const;
+  /// The variable of which `component` is a component, else the tensor itself. A container maps to
+  /// itself.
+  std::variant<Tensor, Variable> value_container(const Tensor& component) const;
+  Variable value_container(const Variable& variable) const { return variable; }
+  /// Devices of the local replicas, and of variables. FailedPrecondition on the default strategy.
+  std::vector<DeviceName> worker_devices() const;
+  std::vector<DeviceName> parameter_devices() const;
+
+  /// `run` by its older name.
+  template <class Fn, class... Args>
+  auto call_for_each_replica(Fn&& fn, Args&&... args) {
+    return run(std::forward<Fn>(fn), std::forward<Args>(args)...);
+  }
 
   /// The components on this process, in replica order.
   template <class T>
@@ -102,6 +158,15 @@ class Strategy {
   }
   std::vector<Tensor> local_results(const Variable& variable) const {
     return variable.components();
+  }
+  /// A nest: one a local replica, with every distributed leaf replaced by its component.
+  template <class T>
+  requires(tutti::internal::Select<T>::kDistributed &&
+           !tutti::internal::kIsDistributedValues<T>) auto local_results(const T& nest) const {
+    std::vector<tutti::internal::Selected<const T>> results;
+    for (int i = 0; i < num_local_replicas(); ++i)
+      results.push_back(select_replica(static_cast<std::size_t>(i), nest));
+    return results;
   }
   template <class T>
   requires(!tutti::internal::Select<T>::kDistributed &&
@@ -121,20 +186,28 @@ class Strategy {
 
   /// `dataset` is batched by the global size; each batch is cut among the replicas.
   template <class Element>
-  DistributedDataset<Element> distribute_dataset(const data::Dataset<Element>& dataset) {
-    return DistributedDataset<Element>(distribute_plan(dataset.plan()));
+  DistributedDataset<Element> distribute_dataset(const data::Dataset<Element>& dataset,
+                                                 const InputOptions& options = {}) {
+    return DistributedDataset<Element>(distribute_plan(dataset.plan(), options));
   }
   /// `dataset_fn(InputContext)` gives a dataset batched by the replica's size, from which replicas
-  /// draw in turn.
+  /// draw in turn; in PER_REPLICA mode it is called once for each local replica, whose own dataset
+  /// it gives.
   template <class DatasetFn>
-  auto distribute_datasets_from_function(DatasetFn&& dataset_fn) {
-    auto dataset = dataset_fn(input_context());
-    using Element = typename decltype(dataset)::element_type;
-    return DistributedDataset<Element>(distribute_per_replica_plan(dataset.plan()));
+  auto distribute_datasets_from_function(DatasetFn&& dataset_fn, const InputOptions& options = {}) {
+    using Element =
+        typename std::decay_t<std::invoke_result_t<DatasetFn&, InputContext>>::element_type;
+    return DistributedDataset<Element>(distribute_plans_from_function(
+        [&dataset_fn](const InputContext& context) { return dataset_fn(context).plan(); },
+        options));
   }
 
   /// The way tensors of several replicas are reduced.
   const CrossDeviceOps& cross_device_ops() const { return *cross_device_ops_.get(); }
+  /// Defaults of every collective.
+  const CommunicationOptions& communication_options() const { return communication_options_; }
+  /// Set when variables have one copy only, there.
+  const std::optional<DeviceName>& parameter_device() const { return parameter_device_; }
   virtual std::string name() const = 0;
   /// A few lines: devices, threads of each replica, who reduces.
   std::string summary() const;
@@ -164,22 +237,41 @@ class Strategy {
   std::atomic<uint64_t>& update_count() { return update_count_; }
 
  protected:
-  Strategy(std::vector<DeviceName> devices, AnyCrossDeviceOps cross_device_ops,
-           bool is_default = false);
+  struct Settings {
+    AnyCrossDeviceOps cross_device_ops = {};
+    CommunicationOptions communication_options = {};
+    /// Set: variables have one copy, there.
+    std::optional<DeviceName> parameter_device = std::nullopt;
+    bool is_default = false;
+  };
+  Strategy(std::vector<DeviceName> devices, Settings settings);
 
  private:
   virtual void run_on_replicas(FunctionRef<void(int)> body) = 0;
-  std::shared_ptr<DistributedPlan> distribute_plan(std::shared_ptr<const data::Plan> plan);
-  std::shared_ptr<DistributedPlan> distribute_per_replica_plan(
-      std::shared_ptr<const data::Plan> plan);
+  /// Calls `body(r)` in update context r for the first local replica r of each physical copy of the
+  /// variable; gives for every local replica the r whose copy it shares.
+  std::vector<int> update_copies(const Variable& variable, FunctionRef<void(int)> body);
+  /// The same for the first replica on each device of `devices`.
+  void update_devices(const Destinations& devices, FunctionRef<void(int)> body);
+  void check_owner(const char* operation, const Variable& variable) const;
+  void refuse_per_replica(const char* operation, std::size_t components) const;
+  template <class Arg>
+  void check_update_argument(const char* operation, const Arg& arg) const;
+  std::shared_ptr<DistributedPlan> distribute_plan(std::shared_ptr<const data::Plan> plan,
+                                                   const InputOptions& options);
+  std::shared_ptr<DistributedPlan> distribute_plans_from_function(
+      FunctionRef<std::shared_ptr<const data::Plan>(const InputContext&)> dataset_fn,
+      const InputOptions& options);
   template <class T>
-  auto reduce_nest(ReduceOp op, const T& value);
+  auto reduce_nest(AnyReduceOp op, const T& value);
 
   std::vector<DeviceName> devices_;
   int num_replicas_;
   int threads_per_replica_;
   bool is_default_;
   AnyCrossDeviceOps cross_device_ops_;
+  CommunicationOptions communication_options_;
+  std::optional<DeviceName> parameter_device_;
   std::shared_ptr<void> lifetime_;
   std::atomic<uint64_t> update_count_{0};
   std::atomic<bool> in_use_{false};
@@ -187,7 +279,7 @@ class Strategy {
   std::unique_ptr<Random> random_;
 };
 
-// ---- the templates behind run and reduce
+// ---- the templates behind run, update and reduce
 // --------------------------------------------------------------------------------------
 
 namespace internal {
@@ -228,8 +320,57 @@ auto Strategy::run(Fn&& fn, Args&&... args) {
   }
 }
 
+template <class Arg>
+void Strategy::check_update_argument(const char* operation, const Arg& arg) const {
+  if constexpr (tutti::internal::kIsPerReplica<Arg>) {
+    if (arg.size() > 1) refuse_per_replica(operation, arg.size());
+  }
+}
+
+template <class Fn, class... Args>
+auto Strategy::update_ungrouped(const Variable& variable, Fn&& fn, Args&&... args) {
+  (check_update_argument("update", args), ...);
+  using Result = std::decay_t<decltype(fn(variable, internal::selected(0, args)...))>;
+  if constexpr (std::is_void_v<Result>) {
+    update_copies(variable, [&](int r) { fn(variable, internal::selected(r, args)...); });
+  } else {
+    std::vector<std::optional<Result>> slots(static_cast<std::size_t>(num_local_replicas()));
+    const std::vector<int> copies = update_copies(variable, [&](int r) {
+      slots[static_cast<std::size_t>(r)].emplace(fn(variable, internal::selected(r, args)...));
+    });
+    std::vector<Result> results;
+    for (int copy : copies) results.push_back(*slots[static_cast<std::size_t>(copy)]);
+    return results;
+  }
+}
+
+template <class Fn, class... Args>
+auto Strategy::update(const Variable& variable, Fn&& fn, Args&&... args) {
+  using Result = std::decay_t<decltype(fn(variable, internal::selected(0, args)...))>;
+  if constexpr (std::is_void_v<Result>) {
+    update_ungrouped(variable, std::forward<Fn>(fn), std::forward<Args>(args)...);
+  } else {
+    return regroup<Mirrored>(
+        update_ungrouped(variable, std::forward<Fn>(fn), std::forward<Args>(args)...));
+  }
+}
+
+template <class Fn, class... Args>
+auto Strategy::update_non_slot(const Destinations& colocate_with, Fn&& fn, Args&&... args) {
+  (check_update_argument("update_non_slot", args), ...);
+  using Result = std::decay_t<decltype(fn(internal::selected(0, args)...))>;
+  if constexpr (std::is_void_v<Result>) {
+    update_devices(colocate_with, [&](int r) { fn(internal::selected(r, args)...); });
+  } else {
+    std::vector<Result> results;
+    update_devices(colocate_with,
+                   [&](int r) { results.push_back(fn(internal::selected(r, args)...)); });
+    return regroup<Mirrored>(std::move(results));
+  }
+}
+
 template <class T>
-auto Strategy::reduce_nest(ReduceOp op, const T& value) {
+auto Strategy::reduce_nest(AnyReduceOp op, const T& value) {
   if constexpr (std::derived_from<T, DistributedValues<Tensor>> || std::is_same_v<T, Tensor>) {
     return reduce(op, value);
   } else if constexpr (requires {

@@ -121,6 +121,19 @@ struct Select {  // all else is passed as is
 };
 
 template <class T>
+inline constexpr bool kIsPerReplica = false;
+template <class T>
+inline constexpr bool kIsPerReplica<PerReplica<T>> = true;
+template <class T>
+inline constexpr bool kIsDistributedValues = false;
+template <class T>
+inline constexpr bool kIsDistributedValues<DistributedValues<T>> = true;
+template <class T>
+inline constexpr bool kIsDistributedValues<PerReplica<T>> = true;
+template <class T>
+inline constexpr bool kIsDistributedValues<Mirrored<T>> = true;
+
+template <class T>
 struct SelectComponent {
   static constexpr bool kDistributed = true;
   static const T& of(std::size_t replica, const DistributedValues<T>& value) {
@@ -190,18 +203,18 @@ requires(Select<T>::kDistributed) struct Select<std::map<std::string, T>> {
 // ---- regroup: one result of each replica becomes a nest of PerReplica
 // ---------------------------------------------------------
 
-template <class T>
+template <class T, template <class> class Wrap = PerReplica>
 struct Regroup {
-  using Type = PerReplica<T>;
+  using Type = Wrap<T>;
   static Type of(std::vector<T> results) { return Type(std::move(results)); }
 };
 
-template <class T>
-using Regrouped = typename Regroup<T>::Type;
+template <class T, template <class> class Wrap = PerReplica>
+using Regrouped = typename Regroup<T, Wrap>::Type;
 
-template <class... Ts>
-struct Regroup<std::tuple<Ts...>> {
-  using Type = std::tuple<Regrouped<Ts>...>;
+template <class... Ts, template <class> class Wrap>
+struct Regroup<std::tuple<Ts...>, Wrap> {
+  using Type = std::tuple<Regrouped<Ts, Wrap>...>;
   static Type of(std::vector<std::tuple<Ts...>> results) {
     return split(results, std::index_sequence_for<Ts...>());
   }
@@ -209,7 +222,7 @@ struct Regroup<std::tuple<Ts...>> {
  private:
   template <std::size_t... kIndex>
   static Type split(std::vector<std::tuple<Ts...>>& results, std::index_sequence<kIndex...>) {
-    return Type(Regroup<Ts>::of(column<Ts, kIndex>(results))...);
+    return Type(Regroup<Ts, Wrap>::of(column<Ts, kIndex>(results))...);
   }
   template <class T, std::size_t kIndex>
   static std::vector<T> column(std::vector<std::tuple<Ts...>>& results) {
@@ -220,9 +233,9 @@ struct Regroup<std::tuple<Ts...>> {
   }
 };
 
-template <class A, class B>
-struct Regroup<std::pair<A, B>> {
-  using Type = std::pair<Regrouped<A>, Regrouped<B>>;
+template <class A, class B, template <class> class Wrap>
+struct Regroup<std::pair<A, B>, Wrap> {
+  using Type = std::pair<Regrouped<A, Wrap>, Regrouped<B, Wrap>>;
   static Type of(std::vector<std::pair<A, B>> results) {
     std::vector<A> first;
     std::vector<B> second;
@@ -230,13 +243,13 @@ struct Regroup<std::pair<A, B>> {
       first.push_back(std::move(result.first));
       second.push_back(std::move(result.second));
     }
-    return {Regroup<A>::of(std::move(first)), Regroup<B>::of(std::move(second))};
+    return {Regroup<A, Wrap>::of(std::move(first)), Regroup<B, Wrap>::of(std::move(second))};
   }
 };
 
-template <class T>
-struct Regroup<std::vector<T>> {
-  using Type = std::vector<Regrouped<T>>;
+template <class T, template <class> class Wrap>
+struct Regroup<std::vector<T>, Wrap> {
+  using Type = std::vector<Regrouped<T, Wrap>>;
   static Type of(std::vector<std::vector<T>> results) {
     Type regrouped;
     for (std::size_t i = 0; i < results[0].size(); ++i) {
@@ -249,7 +262,7 @@ struct Regroup<std::vector<T>> {
         }
         column.push_back(std::move(result[i]));
       }
-      regrouped.push_back(Regroup<T>::of(std::move(column)));
+      regrouped.push_back(Regroup<T, Wrap>::of(std::move(column)));
     }
     for (auto& result : results) {
       if (result.size() != regrouped.size()) {
@@ -262,9 +275,9 @@ struct Regroup<std::vector<T>> {
   }
 };
 
-template <class T>
-struct Regroup<std::map<std::string, T>> {
-  using Type = std::map<std::string, Regrouped<T>>;
+template <class T, template <class> class Wrap>
+struct Regroup<std::map<std::string, T>, Wrap> {
+  using Type = std::map<std::string, Regrouped<T, Wrap>>;
   static Type of(std::vector<std::map<std::string, T>> results) {
     Type regrouped;
     for (const auto& result : results) {
@@ -277,7 +290,7 @@ struct Regroup<std::map<std::string, T>> {
         if (found == result.end()) fail(results[0], result);
         column.push_back(std::move(found->second));
       }
-      regrouped.emplace(key, Regroup<T>::of(std::move(column)));
+      regrouped.emplace(key, Regroup<T, Wrap>::of(std::move(column)));
     }
     return regrouped;
   }
@@ -296,9 +309,9 @@ struct Regroup<std::map<std::string, T>> {
   }
 };
 
-template <class T>
-struct Regroup<NestOf<T>> {
-  using Type = NestOf<PerReplica<T>>;
+template <class T, template <class> class Wrap>
+struct Regroup<NestOf<T>, Wrap> {
+  using Type = NestOf<Wrap<T>>;
   static Type of(std::vector<NestOf<T>> results) {
     std::vector<std::vector<T>> leaves;
     for (const auto& result : results) {
@@ -314,7 +327,7 @@ struct Regroup<NestOf<T>> {
       std::vector<T> column;
       for (auto& replica : leaves) column.push_back(replica[next]);
       ++next;
-      return PerReplica<T>(std::move(column));
+      return Wrap<T>(std::move(column));
     });
   }
 };
@@ -330,10 +343,11 @@ decltype(auto) select_replica(std::size_t replica, const T& nest) {
 
 /// One nest of each replica → one nest of PerReplica. Lists of one length, maps of one key set,
 /// else InvalidArgument.
-template <class T>
-auto regroup(std::vector<T> values) -> internal::Regrouped<T> {
+/// Leaves become `Wrap`: PerReplica, or Mirrored for values that are known to be equal.
+template <template <class> class Wrap = PerReplica, class T>
+auto regroup(std::vector<T> values) -> internal::Regrouped<T, Wrap> {
   if (values.empty()) throw InvalidArgument("regroup: no values, expected one for each replica");
-  return internal::Regroup<T>::of(std::move(values));
+  return internal::Regroup<T, Wrap>::of(std::move(values));
 }
 
 }  // namespace tutti

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "tutti/distribute/values.h"
+#include "tutti/tensor/device.h"
+#include "tutti/tensor/indexed_slices.h"
 #include "tutti/tensor/tensor.h"
 
 namespace tutti {
@@ -59,7 +61,7 @@ class Variable {
   operator Tensor() const { return value(); }  // NOLINT: a variable stands where a tensor does
 
   /// Each returns the value after the assignment, as value() would. Shape and dtype must be the
-  /// variable's (InvalidArgument).
+  /// variable's (InvalidArgument). In update context (Strategy::update) only that copy changes.
   Tensor assign(const Tensor& value) { return update(Operation::kAssign, value); }
   Tensor assign_add(const Tensor& delta) { return update(Operation::kAdd, delta); }
   Tensor assign_sub(const Tensor& delta) { return update(Operation::kSub, delta); }
@@ -69,7 +71,32 @@ class Variable {
   Tensor assign_add(double delta) { return update(Operation::kAdd, delta); }
   Tensor assign_sub(double delta) { return update(Operation::kSub, delta); }
 
+  /// Inside a replica each takes its replica's component; outside replicas components would differ
+  /// (InvalidArgument, nothing is changed).
+  Tensor assign(const PerReplica<Tensor>& value) { return update(Operation::kAssign, value); }
+  Tensor assign_add(const PerReplica<Tensor>& delta) { return update(Operation::kAdd, delta); }
+  Tensor assign_sub(const PerReplica<Tensor>& delta) { return update(Operation::kSub, delta); }
+
+  /// Rows of the variable, each changed by the row of `slices` that has its index; duplicates are
+  /// applied one after the other. ON_WRITE only (Unimplemented for ON_READ). In a replica the
+  /// slices of all replicas are joined as the aggregation says (MEAN divides values); min, max and
+  /// update cannot be joined, so they need NONE or ONLY_FIRST_REPLICA (Unimplemented otherwise).
+  Tensor scatter_add(const IndexedSlices& slices) { return scatter(Scatter::kAdd, slices); }
+  Tensor scatter_sub(const IndexedSlices& slices) { return scatter(Scatter::kSub, slices); }
+  Tensor scatter_mul(const IndexedSlices& slices) { return scatter(Scatter::kMul, slices); }
+  Tensor scatter_div(const IndexedSlices& slices) { return scatter(Scatter::kDiv, slices); }
+  Tensor scatter_min(const IndexedSlices& slices) { return scatter(Scatter::kMin, slices); }
+  Tensor scatter_max(const IndexedSlices& slices) { return scatter(Scatter::kMax, slices); }
+  Tensor scatter_update(const IndexedSlices& slices) { return scatter(Scatter::kUpdate, slices); }
+
   const std::string& name() const;
+  /// `v`, `v/replica_1`, …: one for each component.
+  std::vector<std::string> component_names() const;
+  /// "MirroredVariable", "SyncOnReadVariable", "AggregatingVariable", or "Variable" where the
+  /// strategy has one plain copy.
+  std::string type_name() const;
+  /// Devices of the components.
+  std::vector<DeviceName> devices() const;
   bool trainable() const;
   void set_trainable(bool trainable);
   VariableSynchronization synchronization() const;
@@ -78,7 +105,11 @@ class Variable {
   at::ScalarType dtype() const;
   int64_t numel() const;
 
-  /// The components, views without gradient, in replica order.
+  /// A new variable of the current strategy with equal components; only in this variable's own
+  /// strategy's scope, or in none when it was made in none (FailedPrecondition).
+  Variable deep_copy() const;
+
+  /// The components, views without gradient, in replica order; one for an AggregatingVariable.
   std::vector<Tensor> components() const;
   /// True while all components are one storage.
   bool is_shared() const;
@@ -94,9 +125,19 @@ class Variable {
   enum class Operation { kAssign, kAdd, kSub };
   Tensor update(Operation operation, const Tensor& value);
   Tensor update(Operation operation, double value);
+  Tensor update(Operation operation, const PerReplica<Tensor>& value);
+  enum class Scatter { kAdd, kSub, kMul, kDiv, kMin, kMax, kUpdate };
+  Tensor scatter(Scatter operation, const IndexedSlices& slices);
 
   std::shared_ptr<internal::VariableState> state_;
 };
+
+// A variable in arithmetic is the tensor value(): `v + 1`, `2 * v`, `v < w`, `-v`. (LibTorch finds
+// its operators for Tensors only.)
+Tensor operator+(const Variable& a, const Tensor& b);
+Tensor operator-(const Variable& a, const Tensor& b);
+Tensor operator*(const Variable& a, const Tensor& b);
+Tensor operator/(const Variable& a, const Tensor& b);
 
 /// `MirroredVariable:{`, `  0: Variable(name='v', shape=(), dtype=float32, value=1.0),`, …, `}`;
 /// one replica: the inner text alone.

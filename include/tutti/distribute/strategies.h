@@ -1,0 +1,82 @@
+#pragma once
+// The strategies of one process.
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tutti/distribute/strategy.h"
+
+namespace tutti::distribute {
+
+class ReplicaPool;
+
+struct MirroredStrategyOptions {
+  /// Empty: all GPUs, else as many CPU devices as config::set_logical_device_configuration said
+  /// (default 1).
+  std::vector<std::string> devices = {};
+  AnyCrossDeviceOps cross_device_ops = {};
+  /// TensorFlow's form of a cluster: job → addresses. Empty, or one job with one address that is
+  /// this machine (localhost, 127.0.0.1 or ::1): one local task. Anything else needs several
+  /// processes and is InvalidArgument that says so.
+  std::map<std::string, std::vector<std::string>> cluster_spec = {};
+  /// Another name of `devices`; both given and different is InvalidArgument.
+  std::vector<std::string> compute_devices = {};
+  /// Defaults of every collective; fields that a call sets win over them.
+  CommunicationOptions communication_options = {};
+};
+
+/// One replica a device; variables are mirrored; replicas run in parallel, each on cores / replicas
+/// threads. Throws InvalidArgument for unknown or repeated devices.
+class MirroredStrategy : public Strategy {
+ public:
+  MirroredStrategy() : MirroredStrategy(MirroredStrategyOptions{}) {}
+  explicit MirroredStrategy(const MirroredStrategyOptions& options);
+  ~MirroredStrategy() override;
+  std::string name() const override { return "MirroredStrategy"; }
+
+ private:
+  void run_on_replicas(FunctionRef<void(int)> body) override;
+  std::unique_ptr<ReplicaPool> pool_;
+};
+
+/// One replica on one device: what a program that is written for many replicas runs on while it is
+/// being written.
+class OneDeviceStrategy : public Strategy {
+ public:
+  /// `device` as in DeviceName::parse.
+  explicit OneDeviceStrategy(const std::string& device);
+  ~OneDeviceStrategy() override;
+  std::string name() const override { return "OneDeviceStrategy"; }
+
+ private:
+  void run_on_replicas(FunctionRef<void(int)> body) override;
+  std::unique_ptr<ReplicaPool> pool_;
+};
+
+struct CentralStorageStrategyOptions {
+  /// Empty: as for MirroredStrategy.
+  std::vector<std::string> compute_devices = {};
+  /// Empty: the only compute GPU when there is just one, else the CPU.
+  std::string parameter_device = "";
+};
+
+/// One replica a compute device; every variable has one copy, on the parameter device; updates made
+/// inside replicas are aggregated first (aggregation NONE is InvalidArgument there). Reads on
+/// another device copy.
+class CentralStorageStrategy : public Strategy {
+ public:
+  CentralStorageStrategy() : CentralStorageStrategy(CentralStorageStrategyOptions{}) {}
+  explicit CentralStorageStrategy(const CentralStorageStrategyOptions& options);
+  ~CentralStorageStrategy() override;
+  std::string name() const override { return "CentralStorageStrategy"; }
+
+ private:
+  CentralStorageStrategy(const CentralStorageStrategyOptions& options,
+                         std::vector<DeviceName> compute);
+  void run_on_replicas(FunctionRef<void(int)> body) override;
+  std::unique_ptr<ReplicaPool> pool_;
+};
+
+}  // namespace tutti::distribute
