@@ -51,35 +51,34 @@ std::optional<int> get_update_replica_id() {
   return stack.back().update_replica;
 }
 
-void set_strategy(Strategy* strategy) {
-  auto& stack = thread_context().stack;
-  if (stack.size() > 1 || (stack.size() == 1 && !stack.front().is_set)) {
-    throw FailedPrecondition(
-        cat("set_strategy [", strategy == nullptr ? "none" : strategy->name(),
-            "]: called inside a scope or a replica of ", get_strategy().name(),
-            ", expected outside; leave the scope first, or use nested scopes only"));
-  }
-  stack.clear();
-  if (strategy != nullptr && !strategy->is_default())
-    stack.push_back({strategy, nullptr, /*update_replica=*/-1, /*is_set=*/true});
-}
-
 bool in_cross_replica_context() { return get_replica_context() == nullptr; }
 
 int ReplicaContext::num_replicas_in_sync() const { return strategy_.num_replicas_in_sync(); }
 
 void ReplicaContext::check_current(const char* operation) const {
-  if (get_replica_context() == this) return;
-  const bool cross = in_cross_replica_context();
-  throw FailedPrecondition(cat(
-      operation, " [", strategy_.name(), " replica ", replica_id_, "]: called ",
-      cross ? "in cross-replica context" : "from another replica's thread or another strategy",
-      ", expected inside this replica's function; call it on get_replica_context() inside run"));
+  const ReplicaContext* here = get_replica_context();
+  if (here == this) return;
+  std::string where = "in cross-replica context";
+  if (here != nullptr && &here->strategy_ == &strategy_) {
+    where = cat("in replica ", here->replica_id_, " of the same strategy");
+  } else if (here != nullptr) {
+    where = cat("in a replica of another strategy (", here->strategy_.name(), ")");
+  }
+  throw FailedPrecondition(
+      cat(operation, " [", strategy_.name(), " replica ", replica_id_, "]: called ", where,
+          ", expected this replica's own function; call it on get_replica_context() inside run"));
 }
 
 Tensor ReplicaContext::all_reduce(AnyReduceOp op, const Tensor& value,
                                   const CommunicationOptions& options) {
   check_current("all_reduce");
+  if (ReduceOp(op) == ReduceOp::kMean && value.defined() &&
+      at::isIntegralType(value.scalar_type(), /*includeBool=*/true)) {
+    // A true division; the mean of one is itself.
+    return num_replicas_in_sync() == 1
+               ? differentiable_all_reduce(*this, ReduceOp::kSum, value, options)
+               : differentiable_all_reduce(*this, op, value.to(at::kDouble), options);
+  }
   return differentiable_all_reduce(*this, op, value, options);
 }
 
@@ -88,7 +87,8 @@ IndexedSlices ReplicaContext::all_reduce(AnyReduceOp op, const IndexedSlices& va
   check_current("all_reduce");
   value.check();
   Tensor values = all_gather(value.values, 0, options);
-  if (ReduceOp(op) == ReduceOp::kMean) values = values / static_cast<double>(num_replicas_in_sync());
+  if (ReduceOp(op) == ReduceOp::kMean)
+    values = values / static_cast<double>(num_replicas_in_sync());
   return {values, all_gather(value.indices, 0, options), value.dense_shape};
 }
 
@@ -159,3 +159,14 @@ void check_not_in_replica(const char* operation) {
 }  // namespace internal
 
 }  // namespace tutti::distribute
+
+namespace tutti::internal {
+
+std::size_t current_component(std::size_t size) {
+  const auto& stack = distribute::thread_context().stack;
+  if (stack.empty() || stack.back().replica == nullptr) return 0;
+  const auto replica = static_cast<std::size_t>(stack.back().replica->local_replica_id());
+  return replica < size ? replica : 0;
+}
+
+}  // namespace tutti::internal
