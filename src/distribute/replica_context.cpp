@@ -80,22 +80,22 @@ void ReplicaContext::check_current(const char* operation) const {
 Tensor ReplicaContext::all_reduce(AnyReduceOp op, const Tensor& value,
                                   const CommunicationOptions& options) {
   check_current("all_reduce");
-  return differentiable_all_reduce(*this, op, value, options);
+  return differentiable_all_reduce(
+      ReplicaCall{*this, strategy_.communication_options().merged_with(options)}, op, value);
 }
 
 IndexedSlices ReplicaContext::all_reduce(AnyReduceOp op, const IndexedSlices& value,
                                          const CommunicationOptions& options) {
   check_current("all_reduce");
-  value.check();
-  Tensor values = all_gather(value.values, 0, options);
-  if (ReduceOp(op) == ReduceOp::kMean) values = values / static_cast<double>(num_replicas_in_sync());
-  return {values, all_gather(value.indices, 0, options), value.dense_shape};
+  return differentiable_all_reduce(
+      ReplicaCall{*this, strategy_.communication_options().merged_with(options)}, op, value);
 }
 
 Tensor ReplicaContext::all_gather(const Tensor& value, int64_t axis,
                                   const CommunicationOptions& options) {
   check_current("all_gather");
-  return differentiable_all_gather(*this, value, axis, options);
+  return differentiable_all_gather(
+      ReplicaCall{*this, strategy_.communication_options().merged_with(options)}, value, axis);
 }
 
 std::vector<DeviceName> ReplicaContext::devices() const {
@@ -106,8 +106,16 @@ std::vector<DeviceName> ReplicaContext::devices() const {
 void ReplicaContext::all_reduce_leaves(ReduceOp op,
                                        const std::vector<internal::ReducibleLeaf>& leaves,
                                        const CommunicationOptions& options) {
-  for (const internal::ReducibleLeaf& leaf : leaves)
-    std::visit([&](auto* value) { *value = all_reduce(op, *value, options); }, leaf);
+  check_current("all_reduce");
+  const ReplicaCall call{*this, strategy_.communication_options().merged_with(options)};
+  std::vector<Tensor*> dense;
+  std::vector<IndexedSlices*> sparse;
+  for (const internal::ReducibleLeaf& leaf : leaves) {
+    if (auto* const* tensor = std::get_if<Tensor*>(&leaf)) dense.push_back(*tensor);
+    if (auto* const* slices = std::get_if<IndexedSlices*>(&leaf)) sparse.push_back(*slices);
+  }
+  differentiable_all_reduce(call, op, dense);
+  for (IndexedSlices* slices : sparse) *slices = differentiable_all_reduce(call, op, *slices);
 }
 
 void ReplicaContext::merge(const char* operation, void* payload,
