@@ -69,33 +69,34 @@ void ReplicaContext::check_current(const char* operation) const {
           ", expected this replica's own function; call it on get_replica_context() inside run"));
 }
 
+namespace {
+
+/// The mean of one is itself, whatever its dtype.
+ReduceOp among(int replicas, ReduceOp op) { return replicas == 1 ? ReduceOp::kSum : op; }
+
+}  // namespace
+
 Tensor ReplicaContext::all_reduce(AnyReduceOp op, const Tensor& value,
                                   const CommunicationOptions& options) {
   check_current("all_reduce");
-  if (ReduceOp(op) == ReduceOp::kMean && value.defined() &&
-      at::isIntegralType(value.scalar_type(), /*includeBool=*/true)) {
-    // A true division; the mean of one is itself.
-    return num_replicas_in_sync() == 1
-               ? differentiable_all_reduce(*this, ReduceOp::kSum, value, options)
-               : differentiable_all_reduce(*this, op, value.to(at::kDouble), options);
-  }
-  return differentiable_all_reduce(*this, op, value, options);
+  return differentiable_all_reduce(
+      ReplicaCall{*this, strategy_.communication_options().merged_with(options)},
+      among(num_replicas_in_sync(), op), value);
 }
 
 IndexedSlices ReplicaContext::all_reduce(AnyReduceOp op, const IndexedSlices& value,
                                          const CommunicationOptions& options) {
   check_current("all_reduce");
-  value.check();
-  Tensor values = all_gather(value.values, 0, options);
-  if (ReduceOp(op) == ReduceOp::kMean)
-    values = values / static_cast<double>(num_replicas_in_sync());
-  return {values, all_gather(value.indices, 0, options), value.dense_shape};
+  return differentiable_all_reduce(
+      ReplicaCall{*this, strategy_.communication_options().merged_with(options)},
+      among(num_replicas_in_sync(), op), value);
 }
 
 Tensor ReplicaContext::all_gather(const Tensor& value, int64_t axis,
                                   const CommunicationOptions& options) {
   check_current("all_gather");
-  return differentiable_all_gather(*this, value, axis, options);
+  return differentiable_all_gather(
+      ReplicaCall{*this, strategy_.communication_options().merged_with(options)}, value, axis);
 }
 
 std::vector<DeviceName> ReplicaContext::devices() const {
@@ -106,8 +107,17 @@ std::vector<DeviceName> ReplicaContext::devices() const {
 void ReplicaContext::all_reduce_leaves(ReduceOp op,
                                        const std::vector<internal::ReducibleLeaf>& leaves,
                                        const CommunicationOptions& options) {
-  for (const internal::ReducibleLeaf& leaf : leaves)
-    std::visit([&](auto* value) { *value = all_reduce(op, *value, options); }, leaf);
+  check_current("all_reduce");
+  op = among(num_replicas_in_sync(), op);
+  const ReplicaCall call{*this, strategy_.communication_options().merged_with(options)};
+  std::vector<Tensor*> dense;
+  std::vector<IndexedSlices*> sparse;
+  for (const internal::ReducibleLeaf& leaf : leaves) {
+    if (auto* const* tensor = std::get_if<Tensor*>(&leaf)) dense.push_back(*tensor);
+    if (auto* const* slices = std::get_if<IndexedSlices*>(&leaf)) sparse.push_back(*slices);
+  }
+  differentiable_all_reduce(call, op, dense);
+  for (IndexedSlices* slices : sparse) *slices = differentiable_all_reduce(call, op, *slices);
 }
 
 void ReplicaContext::merge(const char* operation, void* payload,

@@ -24,6 +24,13 @@ struct Strategy::Random {
 
 namespace {
 std::atomic<int64_t> g_num_strategies{0};
+
+/// NCCL where all devices are GPUs and the build has it.
+AnyCrossDeviceOps default_cross_device_ops(const std::vector<DeviceName>& devices) {
+  bool nccl = NcclAllReduce::is_built() && devices.size() > 1;
+  for (const DeviceName& device : devices) nccl = nccl && device.kind == DeviceName::Kind::kCuda;
+  return nccl ? AnyCrossDeviceOps(NcclAllReduce()) : AnyCrossDeviceOps(ReductionToOneDevice());
+}
 }  // namespace
 
 Strategy::Strategy(std::vector<DeviceName> devices, Settings settings)
@@ -38,7 +45,8 @@ Strategy::Strategy(std::vector<DeviceName> devices, Settings settings)
       lifetime_(std::make_shared<int>(0)),
       random_(std::make_unique<Random>()) {
   communication_options_.merged_with({});  // checks the fields
-  if (!cross_device_ops_) cross_device_ops_ = ReductionToOneDevice();
+  if (!cross_device_ops_) cross_device_ops_ = default_cross_device_ops(devices_);
+  cross_device_ops_->check_devices(devices_);
   random_->index = is_default_ ? -1 : g_num_strategies.fetch_add(1);
 }
 
