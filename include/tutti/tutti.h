@@ -7,6 +7,7 @@
 #include "tutti/base/error.h"
 #include "tutti/base/log.h"
 #include "tutti/collectives/communicator.h"
+#include "tutti/compat/v1.h"
 #include "tutti/data/dataset.h"
 #include "tutti/datasets/datasets.h"
 #include "tutti/distribute/config.h"

@@ -40,11 +40,10 @@ Strategy::Strategy(std::vector<DeviceName> devices, Settings settings)
       is_default_(settings.is_default),
       has_own_cross_device_ops_(static_cast<bool>(settings.cross_device_ops)),
       cross_device_ops_(std::move(settings.cross_device_ops)),
-      communication_options_(settings.communication_options),
+      communication_options_(CommunicationOptions().merged_with(settings.communication_options)),
       parameter_device_(settings.parameter_device),
       lifetime_(std::make_shared<int>(0)),
       random_(std::make_unique<Random>()) {
-  communication_options_.merged_with({});  // checks the fields
   if (!cross_device_ops_) cross_device_ops_ = default_cross_device_ops(devices_);
   cross_device_ops_->check_devices(devices_);
   random_->index = is_default_ ? -1 : g_num_strategies.fetch_add(1);

@@ -142,7 +142,7 @@ constexpr std::pair<const char*, const char*> kKeyWords[] = {
     {"Mixing", "mixing"},
     {"valid ReduceOp", "SUM"},
     {"Invalid reduction dimension", "axis"},
-    {"AddN", "shape"},
+    {"AddN", "("},  // the shapes are shown
     {"Shape mismatch", "shape"},
     {"ConcatOp : Dimension", "shape"},
     {"ConcatOp : Can't", "scalar"},

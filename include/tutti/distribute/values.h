@@ -31,7 +31,9 @@ class DistributedValues {
   explicit DistributedValues(std::vector<T> values)
       : values_(std::make_move_iterator(values.begin()), std::make_move_iterator(values.end())) {}
 
-  const Storage& values() const { return values_; }
+  const Storage& values() const& { return values_; }
+  /// Of a value that is about to die, so that `for (… : strategy.run(fn).values())` is safe.
+  Storage values() && { return std::move(values_); }
   std::size_t size() const { return values_.size(); }
   /// Component of local replica `index`. Throws OutOfRange.
   const T& operator[](std::size_t index) const {

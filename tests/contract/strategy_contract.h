@@ -1,0 +1,620 @@
+#pragma once
+// What every strategy must do. A strategy enters by one line:
+//   INSTANTIATE_TEST_SUITE_P(Mine, StrategyContract, ::testing::Values(StrategyMaker{"Mine", …}));
+// Names carry the number of the behaviour that they pin (spec/distribute.md, 7).
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+
+#include "support/message_checks.h"
+#include "support/tensor_checks.h"
+#include "tutti/data/dataset.h"
+#include "tutti/distribute/extended.h"
+#include "tutti/distribute/gradient_tape.h"
+
+namespace tutti::distribute {
+
+using testing::throws_saying;
+
+struct StrategyMaker {
+  const char* name;
+  std::function<std::shared_ptr<Strategy>()> make;
+};
+inline void PrintTo(const StrategyMaker& maker, std::ostream* out) { *out << maker.name; }
+
+class StrategyContract : public ::testing::TestWithParam<StrategyMaker> {
+ protected:
+  StrategyContract()
+      : made_(GetParam().make()), strategy(*made_), n(strategy.num_replicas_in_sync()) {}
+
+  static Tensor scalar(double value) { return at::scalar_tensor(value, at::kFloat); }
+  static Tensor id() { return scalar(get_replica_context()->replica_id_in_sync_group()); }
+  /// `make(id)` for each replica.
+  PerReplica<Tensor> each(const std::function<Tensor(int)>& make) {
+    return strategy.distribute_values_from_function(
+        [&](ValueContext context) { return make(context.replica_id_in_sync_group); });
+  }
+  PerReplica<Tensor> ids() {
+    return each([](int r) { return scalar(r); });
+  }
+  /// Every component of `value` is what `wanted(id)` gives.
+  void expect_each(const PerReplica<Tensor>& value, const std::function<Tensor(int)>& wanted) {
+    ASSERT_EQ(value.size(), static_cast<std::size_t>(n));
+    for (int r = 0; r < n; ++r)
+      EXPECT_TENSOR_EQ(value[static_cast<std::size_t>(r)], wanted(r)) << "replica " << r;
+  }
+
+ private:
+  std::shared_ptr<Strategy> made_;
+
+ protected:
+  Strategy& strategy;
+  const int n;
+};
+
+// ---- contexts
+
+TEST_P(StrategyContract, Spec1_OutsideEverythingIsTheDefaultReplica) {
+  EXPECT_FALSE(has_strategy());
+  EXPECT_FALSE(in_cross_replica_context());
+  ASSERT_NE(get_replica_context(), nullptr);
+  EXPECT_TRUE(get_replica_context()->strategy().is_default());
+}
+
+TEST_P(StrategyContract, Spec2_InsideTheScopeTheStrategyIsCurrentAndAfterItNot) {
+  {
+    auto scope = strategy.scope();
+    EXPECT_EQ(&get_strategy(), &strategy);
+    EXPECT_EQ(has_strategy(), !strategy.is_default());
+    EXPECT_EQ(in_cross_replica_context(), !strategy.is_default());
+    EXPECT_EQ(get_replica_context() == nullptr, !strategy.is_default());
+  }
+  EXPECT_FALSE(has_strategy());
+  EXPECT_FALSE(in_cross_replica_context());
+}
+
+TEST_P(StrategyContract, Spec3_TheScopeNestsThreeDeepWithTheSameAndAnotherGuard) {
+  auto outer = strategy.scope();
+  {
+    auto other = strategy.scope();
+    outer.enter();
+    EXPECT_EQ(&get_strategy(), &strategy);
+    outer.exit();
+    EXPECT_EQ(&get_strategy(), &strategy);
+  }
+  EXPECT_EQ(&get_strategy(), &strategy);
+  outer.exit();
+  EXPECT_FALSE(has_strategy());
+  outer.enter();
+  EXPECT_EQ(&get_strategy(), &strategy);
+}
+
+TEST_P(StrategyContract, Spec7_CallForEachReplicaGivesTheSameInsideTheScopeAndOutside) {
+  const auto fn = [] { return id() + 1; };
+  const auto wanted = [](int r) { return scalar(r + 1); };
+  expect_each(strategy.extended().call_for_each_replica(fn), wanted);
+  auto scope = strategy.scope();
+  expect_each(strategy.extended().call_for_each_replica(fn), wanted);
+}
+
+TEST_P(StrategyContract, Spec8_SynchronizationAndAggregationReachTheVariable) {
+  auto scope = strategy.scope();
+  const Variable v(at::zeros({}), {.synchronization = VariableSynchronization::kOnRead,
+                                   .aggregation = VariableAggregation::kSum});
+  EXPECT_EQ(v.synchronization(), VariableSynchronization::kOnRead);
+  EXPECT_EQ(v.aggregation(), VariableAggregation::kSum);
+}
+
+TEST_P(StrategyContract, Spec9_ReductionsAreNamedInAnyCase) {
+  const auto value = ids();
+  for (const char* sum : {"sum", "SUM", "Sum"}) {
+    EXPECT_TENSOR_EQ(strategy.reduce(sum, value), scalar(n * (n - 1) / 2.0));
+    EXPECT_TENSOR_EQ(strategy.reduce_to(sum, value, value)[0], scalar(n * (n - 1) / 2.0));
+  }
+  for (const std::string mean : {"mean", "MEAN"}) {
+    EXPECT_TENSOR_EQ(strategy.reduce(mean, value), scalar((n - 1) / 2.0));
+    EXPECT_TENSOR_EQ(
+        std::get<Mirrored<Tensor>>(strategy.batch_reduce_to(mean, {{value, value}})[0])[0],
+        scalar((n - 1) / 2.0));
+  }
+  EXPECT_TRUE(throws_saying<InvalidArgument>([&] { strategy.reduce("max", value); },
+                                             {"max", "SUM", "MEAN"}));
+}
+
+TEST_P(StrategyContract, MergeFnIsInCrossReplicaContextAndGivesEachReplicaItsPart) {
+  std::atomic<int> calls{0};
+  auto parts = strategy.run(
+      [&](Tensor id) {
+        return get_replica_context()->merge_call(
+            [&](Strategy& merged, const PerReplica<Tensor>& values) {
+              ++calls;
+              EXPECT_EQ(&merged, &strategy);
+              EXPECT_TRUE(in_cross_replica_context());
+              EXPECT_EQ(get_replica_context(), nullptr);
+              EXPECT_EQ(has_strategy(), !strategy.is_default());
+              std::vector<Tensor> reversed(values.values().rbegin(), values.values().rend());
+              return std::pair(PerReplica<Tensor>(std::move(reversed)), 7);
+            },
+            id);
+      },
+      ids());
+  EXPECT_EQ(calls.load(), 1);
+  expect_each(parts.first, [&](int r) { return scalar(n - 1 - r); });
+  for (int seven : parts.second.values()) EXPECT_EQ(seven, 7);
+}
+
+TEST_P(StrategyContract, WhatMergeCallGivesCarriesNoGradient) {
+  strategy.run([] {
+    Tensor x = at::ones({2});
+    x.requires_grad_(true);
+    const auto passed = get_replica_context()->merge_call(
+        [](Strategy&, const PerReplica<Tensor>& a) { return std::tuple(a, std::vector{a}); },
+        x * 2);
+    EXPECT_FALSE(std::get<0>(passed).requires_grad());
+    EXPECT_FALSE(std::get<1>(passed)[0].requires_grad());
+  });
+}
+
+TEST_P(StrategyContract, ReplicasRunInTheGradientModeOfTheCaller) {
+  const auto mode = [] { return at::GradMode::is_enabled(); };
+  for (bool on : strategy.run(mode).values()) EXPECT_TRUE(on);
+  {
+    at::NoGradGuard no_grad;
+    for (bool on : strategy.run(mode).values()) EXPECT_FALSE(on);
+  }
+  {
+    c10::InferenceMode inference;
+    for (bool on : strategy.run([] { return at::ones({1}).is_inference(); }).values())
+      EXPECT_TRUE(on);
+  }
+  for (bool on : strategy.run(mode).values()) EXPECT_TRUE(on);
+  for (bool on : strategy.run([] { return at::ones({1}).is_inference(); }).values())
+    EXPECT_FALSE(on);
+}
+
+TEST_P(StrategyContract, VerbsInsideAReplicaAreErrorsThatNameTheWayOut) {
+  auto in_replica = [&](auto call) {
+    return [this, call] {
+      strategy.run([&](Tensor id) { call(PerReplica<Tensor>(std::vector<Tensor>{id})); }, ids());
+    };
+  };
+  using Value = const PerReplica<Tensor>&;
+  EXPECT_TRUE(throws_saying<FailedPrecondition>(in_replica([&](Value) { strategy.run([] {}); }),
+                                                {"run", "cross-replica", "merge_call"}));
+  EXPECT_TRUE(throws_saying<FailedPrecondition>(
+      in_replica([&](Value v) { strategy.reduce("SUM", v); }), {"reduce", "merge_call"}));
+  EXPECT_TRUE(throws_saying<FailedPrecondition>(
+      in_replica([&](Value v) { strategy.reduce_to("SUM", v, "cpu:0"); }),
+      {"reduce_to", "merge_call"}));
+  EXPECT_TRUE(throws_saying<FailedPrecondition>(in_replica([&](Value v) {
+                                                  strategy.batch_reduce_to("SUM", {{v, v}});
+                                                }),
+                                                {"batch_reduce_to", "merge_call"}));
+  EXPECT_TRUE(throws_saying<FailedPrecondition>(
+      in_replica([&](Value v) { strategy.broadcast_to(v[0], "cpu:0"); }),
+      {"broadcast_to", "merge_call"}));
+}
+
+// ---- values
+
+TEST_P(StrategyContract, Spec20_AReplicaSeesItsPartOfValuesAndTheRestAsItIs) {
+  auto scope = strategy.scope();
+  const Variable v(at::ones({}));
+  const std::map<std::string, std::vector<PerReplica<Tensor>>> nest{{"a", {ids(), ids()}}};
+  expect_each(
+      strategy.run(
+          [](const std::map<std::string, std::vector<Tensor>>& part, const Variable& whole,
+             double plain) { return part.at("a")[0] + part.at("a")[1] + whole.value() + plain; },
+          nest, v, 0.5),
+      [](int r) { return scalar(2 * r + 1.5); });
+}
+
+TEST_P(StrategyContract, Spec22_ValuesFromAFunctionAreMadeForEachReplica) {
+  const auto constant = strategy.distribute_values_from_function([](ValueContext) { return 5; });
+  EXPECT_EQ(constant.size(), static_cast<std::size_t>(n));
+  const auto [a, b] = strategy.distribute_values_from_function([&](ValueContext context) {
+    EXPECT_EQ(context.num_replicas_in_sync, n);
+    return std::tuple(context.replica_id_in_sync_group, 2.5);
+  });
+  for (int r = 0; r < n; ++r) {
+    EXPECT_EQ(a[static_cast<std::size_t>(r)], r);
+    EXPECT_EQ(b[static_cast<std::size_t>(r)], 2.5);
+  }
+}
+
+TEST_P(StrategyContract, Spec23_ValuesFromAFunctionStayWhereTheyAre) {
+  const Tensor here = at::ones({3});
+  for (const Tensor& value : each([&](int) { return here; }).values())
+    EXPECT_TRUE(value.is_same(here));
+}
+
+TEST_P(StrategyContract, Spec24_ValuesFromAFunctionGoIntoRun) {
+  expect_each(strategy.run([](Tensor id) { return id * id; }, ids()),
+              [](int r) { return scalar(r * r); });
+}
+
+TEST_P(StrategyContract, Spec25_IndexedSlicesGoThroughValuesFromAFunctionAndLocalResults) {
+  const auto slices = strategy.distribute_values_from_function([](ValueContext context) {
+    return IndexedSlices{
+        at::ones({1, 2}), at::full({1}, context.replica_id_in_sync_group, at::kLong), {8, 2}};
+  });
+  const auto local = strategy.local_results(slices);
+  ASSERT_EQ(local.size(), static_cast<std::size_t>(n));
+  EXPECT_EQ(local.back().indices.item<int64_t>(), n - 1);
+}
+
+TEST_P(StrategyContract, Spec78_LocalResultsOfANestAreOneNestAReplica) {
+  const auto id = ids();
+  const std::map<std::string, PerReplica<Tensor>> map{{"a", id}};
+  const auto maps = strategy.local_results(map);
+  const auto lists = strategy.local_results(std::vector<PerReplica<Tensor>>{id, id});
+  const auto mixed = strategy.local_results(std::tuple(id, 7, std::vector{std::pair(id, 2.5)}));
+  const auto literals = strategy.local_results(std::vector<int>{1, 2});
+  ASSERT_EQ(maps.size(), static_cast<std::size_t>(n));
+  ASSERT_EQ(literals.size(), static_cast<std::size_t>(n));
+  for (int r = 0; r < n; ++r) {
+    const auto i = static_cast<std::size_t>(r);
+    EXPECT_TENSOR_EQ(maps[i].at("a"), scalar(r));
+    EXPECT_TENSOR_EQ(lists[i][1], scalar(r));
+    EXPECT_TENSOR_EQ(std::get<0>(mixed[i]), scalar(r));
+    EXPECT_EQ(std::get<1>(mixed[i]), 7);
+    EXPECT_TENSOR_EQ(std::get<2>(mixed[i])[0].first, scalar(r));
+    EXPECT_EQ(literals[i], (std::vector<int>{1, 2}));
+  }
+  EXPECT_EQ(strategy.local_results(7), std::vector<int>{7});
+  EXPECT_EQ(strategy.local_results(at::ones({2})).size(), 1u);
+  auto scope = strategy.scope();
+  const Variable v(at::ones({}));
+  EXPECT_EQ(strategy.local_results(v).size(), v.components().size());
+  EXPECT_TENSOR_EQ(std::get<0>(strategy.local_results(std::tuple(v, 1)).back()), at::ones({}));
+}
+
+// ---- run
+
+TEST_P(StrategyContract, Spec57_IdsCoverAllReplicasAndEachHasADeviceOfItsOwn) {
+  const auto found = strategy.run([] {
+    ReplicaContext& context = *get_replica_context();
+    return std::tuple(context.replica_id_in_sync_group(), context.num_replicas_in_sync(),
+                      cat(context.devices()[0]));
+  });
+  std::vector<std::string> devices;
+  for (int r = 0; r < n; ++r) {
+    const auto i = static_cast<std::size_t>(r);
+    EXPECT_EQ(std::get<0>(found)[i], r);
+    EXPECT_EQ(std::get<1>(found)[i], n);
+    devices.push_back(std::get<2>(found)[i]);
+  }
+  std::sort(devices.begin(), devices.end());
+  EXPECT_EQ(std::unique(devices.begin(), devices.end()), devices.end());
+}
+
+TEST_P(StrategyContract, Spec58_ResultsOfOneRunAreArgumentsOfTheNext) {
+  auto first = strategy.run([] { return id() + 1; });
+  auto second = strategy.run(
+      [](Tensor x) {
+        return std::map<std::string, Tensor>{{"a", x * 2}, {"b", x * x}};
+      },
+      first);
+  expect_each(second.at("a"), [](int r) { return scalar(2 * (r + 1)); });
+  expect_each(second.at("b"), [](int r) { return scalar((r + 1) * (r + 1)); });
+  auto third = strategy.run([](const std::map<std::string, Tensor>& m,
+                               double plain) { return m.at("a") + m.at("b") * 2 + plain; },
+                            second, 2.0);
+  expect_each(third, [](int r) { return scalar(2 * (r + 1) + 2 * (r + 1) * (r + 1) + 2); });
+  expect_each(strategy.run(
+                  RunOptions{}, [](Tensor x) { return x; }, first),
+              [](int r) { return scalar(r + 1); });
+}
+
+TEST_P(StrategyContract, Spec61_ExceptionsInFnInMergeFnAndAroundMergeCallReachTheCaller) {
+  const auto last = [this] { return get_replica_context()->replica_id_in_sync_group() == n - 1; };
+  EXPECT_TRUE(throws_saying<OutOfRange>(
+      [&] {
+        strategy.run([&] {
+          if (last()) throw OutOfRange("in fn");
+          get_replica_context()->merge_call([](Strategy&) {});
+        });
+      },
+      {"in fn"}));
+  EXPECT_TRUE(throws_saying<OutOfRange>(
+      [&] {
+        strategy.run([&] {
+          get_replica_context()->merge_call([](Strategy&) { throw OutOfRange("in merge_fn"); });
+        });
+      },
+      {"in merge_fn"}));
+  EXPECT_TRUE(throws_saying<OutOfRange>(
+      [&] {
+        strategy.run([&] {
+          get_replica_context()->merge_call([](Strategy&) {});
+          if (last()) throw OutOfRange("behind merge_call");
+          get_replica_context()->merge_call([](Strategy&) {});
+        });
+      },
+      {"behind merge_call"}));
+  expect_each(strategy.run([] { return id(); }), [](int r) { return scalar(r); });
+}
+
+TEST_P(StrategyContract, Spec62_ReplicasThatMergeUnequallyOftenGetAnError) {
+  if (n == 1) {  // one replica can merge as often as it likes
+    strategy.run([] {
+      for (int i = 0; i < 3; ++i) get_replica_context()->merge_call([](Strategy&) {});
+    });
+    return;
+  }
+  EXPECT_TRUE(throws_saying<FailedPrecondition>(
+      [&] {
+        strategy.run([&] {
+          const int times = get_replica_context()->replica_id_in_sync_group() == 0 ? 2 : 1;
+          for (int i = 0; i < times; ++i) get_replica_context()->merge_call([](Strategy&) {});
+        });
+      },
+      {"merge_call", "same number"}));
+}
+
+// ---- reductions
+
+TEST_P(StrategyContract, Spec59_AllReduceTakesNests) {
+  const auto value = std::tuple(each([](int r) { return scalar(1 + 2 * r); }), each([](int r) {
+                                  return at::tensor({39.f - 36.f * static_cast<float>(r), 2.f});
+                                }));
+  for (const char* op : {"SUM", "MEAN"}) {
+    const double by = op == std::string("SUM") ? 1 : n;
+    double scalars = 0, rows = 0;
+    for (int r = 0; r < n; ++r) {
+      scalars += 1 + 2 * r;
+      rows += 39 - 36 * r;
+    }
+    const auto [a, b] = strategy.run(
+        [&](Tensor x, Tensor y) { return get_replica_context()->all_reduce(op, std::tuple(x, y)); },
+        value);
+    expect_each(a, [&](int) { return scalar(scalars / by); });
+    expect_each(b, [&](int) { return at::tensor({rows / by, 2.0 * n / by}, at::kFloat); });
+  }
+}
+
+TEST_P(StrategyContract, Spec60_TheGradientOfAnAllReduceIsTheAllReducedGradient) {
+  const auto gradients = strategy.run([] {
+    GradientTape tape;
+    Tensor x = at::ones({});
+    tape.watch(x);
+    const Tensor y = get_replica_context()->all_reduce("SUM", x) * (id() * 2 + 1);
+    return tape.gradient(y, x);
+  });
+  expect_each(gradients, [&](int) { return scalar(n * n); });  // 1 + 3 + 5 + …
+}
+
+TEST_P(StrategyContract, Spec65_ReduceAddsIdsAndTakesNests) {
+  EXPECT_TENSOR_EQ(strategy.reduce("SUM", ids()), scalar(n * (n - 1) / 2.0));
+  const auto [up, down] = strategy.reduce("SUM", strategy.run([] {
+    const Tensor x = scalar(3);
+    return std::tuple(x + 1, x - 1);
+  }));
+  EXPECT_TENSOR_EQ(up, scalar(4 * n));
+  EXPECT_TENSOR_EQ(down, scalar(2 * n));
+}
+
+TEST_P(StrategyContract, Spec66_ReduceOverAnAxisCountsWhatIsThere) {
+  double sum = 0, count = 0;
+  for (int r = 0; r < n; ++r) {
+    sum += r * (r + 1);
+    count += r + 1;
+  }
+  for (at::ScalarType dtype : {at::kFloat, at::kInt}) {
+    const auto value = each([&](int r) { return at::full({r + 1}, r, dtype); });
+    EXPECT_TENSOR_EQ(strategy.reduce("SUM", value, 0), at::scalar_tensor(sum, dtype));
+    EXPECT_TENSOR_EQ(strategy.reduce("MEAN", value, -1),
+                     at::scalar_tensor(sum / count, dtype == at::kInt ? at::kDouble : at::kFloat));
+  }
+}
+
+TEST_P(StrategyContract, AReplicaWithoutRowsCountsForNothing) {
+  const auto value = each([](int r) { return r == 0 ? at::tensor({2.f, 4.f}) : at::zeros({0}); });
+  EXPECT_TENSOR_EQ(strategy.reduce("MEAN", value, 0), scalar(3));
+}
+
+TEST_P(StrategyContract, ReduceOverSeveralAxesAndOverNone) {
+  const auto value = each([](int) { return at::ones({2, 3}); });
+  EXPECT_TENSOR_EQ(strategy.reduce("SUM", value, {0, -1}), scalar(6 * n));
+  EXPECT_TENSOR_EQ(strategy.reduce("MEAN", value, {0, 1}), scalar(1));
+  EXPECT_TENSOR_EQ(strategy.reduce("SUM", value, std::vector<int64_t>{}),
+                   at::full({2, 3}, n, at::kFloat));
+  EXPECT_TENSOR_EQ(strategy.reduce("SUM", value, std::nullopt), at::full({2, 3}, n, at::kFloat));
+  EXPECT_TRUE(throws_saying<InvalidArgument>([&] { strategy.reduce("SUM", value, 2); },
+                                             {"axis 2", "(2, 3)"}));
+  EXPECT_TRUE(throws_saying<InvalidArgument>(
+      [&] {
+        strategy.reduce("SUM", value, {0, -2});
+      },
+      {"twice"}));
+  EXPECT_TRUE(throws_saying<InvalidArgument>([&] { strategy.reduce("SUM", ids(), 0); },
+                                             {"axis 0", "scalar"}));
+}
+
+TEST_P(StrategyContract, ReduceWantsOneComponentAReplica) {
+  const PerReplica<Tensor> wrong(
+      std::vector<Tensor>(static_cast<std::size_t>(n) + 1, at::ones({})));
+  EXPECT_TRUE(throws_saying<InvalidArgument>([&] { strategy.reduce("SUM", wrong); },
+                                             {"components", "one a replica"}));
+  EXPECT_TRUE(throws_saying<InvalidArgument>([&] { strategy.reduce_to("SUM", wrong, "cpu:0"); },
+                                             {"components", "one a replica"}));
+  EXPECT_TRUE(throws_saying<InvalidArgument>([&] { strategy.gather(wrong, 0); }, {"components"}));
+}
+
+TEST_P(StrategyContract, Spec67_WhatIsTheSameEverywhereHasAMeanAndNoSum) {
+  EXPECT_EQ(strategy.reduce("MEAN", 5), 5);
+  EXPECT_EQ(strategy.reduce("SUM", 0.0), 0.0);
+  EXPECT_TENSOR_EQ(strategy.reduce("MEAN", scalar(3)), scalar(3));
+  const Mirrored<Tensor> mirrored(std::vector<Tensor>(static_cast<std::size_t>(n), scalar(3)));
+  EXPECT_TENSOR_EQ(strategy.reduce("MEAN", mirrored), scalar(3));
+  if (n == 1) {
+    EXPECT_EQ(strategy.reduce("SUM", 5), 5);
+    EXPECT_TENSOR_EQ(strategy.reduce("SUM", scalar(3)), scalar(3));
+    EXPECT_TENSOR_EQ(strategy.reduce("SUM", mirrored), scalar(3));
+  } else {
+    EXPECT_TRUE(throws_saying<InvalidArgument>([&] { strategy.reduce("SUM", 5); }, {"PerReplica"}));
+    EXPECT_TRUE(
+        throws_saying<InvalidArgument>([&] { strategy.reduce("SUM", scalar(3)); }, {"PerReplica"}));
+    EXPECT_TRUE(
+        throws_saying<InvalidArgument>([&] { strategy.reduce("SUM", mirrored); }, {"Mirrored"}));
+  }
+}
+
+TEST_P(StrategyContract, Spec79_OnesAddUpToTheNumberOfReplicasInsideTheScopeAndOutside) {
+  const auto ones = strategy.run([] { return at::ones({}); });
+  EXPECT_TENSOR_EQ(strategy.reduce("SUM", ones), scalar(n));
+  EXPECT_TENSOR_EQ(strategy.reduce("MEAN", at::tensor({1.f, 2.f}), 0), scalar(1.5));
+  EXPECT_TENSOR_EQ(strategy.reduce("SUM", at::tensor({1.f, 2.f}), 0), scalar(3 * n));
+  auto scope = strategy.scope();
+  EXPECT_TENSOR_EQ(strategy.reduce("SUM", ones), scalar(n));
+}
+
+TEST_P(StrategyContract, Spec81_ReducedIndexedSlicesStaySparse) {
+  const auto slices = strategy.distribute_values_from_function([](ValueContext) {
+    return IndexedSlices{at::full({1, 2}, 3.f), at::full({1}, 1, at::kLong), {4, 2}};
+  });
+  Tensor dense = at::zeros({4, 2});
+  dense[1].fill_(3 * n);
+  const IndexedSlices outside = strategy.reduce("SUM", slices);
+  EXPECT_EQ(outside.values.size(0), n);
+  EXPECT_TENSOR_EQ(outside.to_dense(), dense);
+  const auto inside = strategy.run(
+      [](const IndexedSlices& mine) { return get_replica_context()->all_reduce("SUM", mine); },
+      slices);
+  for (const IndexedSlices& reduced : inside.values()) EXPECT_TENSOR_EQ(reduced.to_dense(), dense);
+  EXPECT_TENSOR_EQ(strategy.reduce_to("MEAN", slices, "cpu:0")[0].to_dense(), dense / n);
+}
+
+TEST_P(StrategyContract, IntegersHaveAFloatingMeanUnlessThereIsOneReplica) {
+  const auto value = each([](int r) { return at::scalar_tensor(r + 1, at::kInt); });
+  const Tensor wanted =
+      n == 1 ? at::scalar_tensor(1, at::kInt) : at::scalar_tensor((n + 1) / 2.0, at::kDouble);
+  EXPECT_TENSOR_EQ(strategy.reduce("MEAN", value), wanted);
+  expect_each(
+      strategy.run([](Tensor x) { return get_replica_context()->all_reduce("MEAN", x); }, value),
+      [&](int) { return wanted; });
+}
+
+TEST_P(StrategyContract, ResultsOfReduceAreNobodyElsesMemory) {
+  const auto value = ids();
+  Tensor sum = strategy.reduce("SUM", value);
+  sum.add_(100);
+  expect_each(value, [](int r) { return scalar(r); });
+}
+
+TEST_P(StrategyContract, ReduceToTheValueItselfIsAnAllReduce) {
+  const auto value = ids();
+  const Mirrored<Tensor> all = strategy.reduce_to("SUM", value, value);
+  ASSERT_EQ(all.size(), static_cast<std::size_t>(n));
+  for (const Tensor& sum : all.values()) EXPECT_TENSOR_EQ(sum, scalar(n * (n - 1) / 2.0));
+  EXPECT_EQ(strategy.reduce_to("SUM", value, "cpu:0").size(), 1u);
+  EXPECT_EQ(strategy.broadcast_to(scalar(4), value).size(), static_cast<std::size_t>(n));
+  EXPECT_TENSOR_EQ(strategy.reduce_to("MEAN", scalar(3), value)[0], scalar(3));
+}
+
+TEST_P(StrategyContract, BatchReduceToKeepsTheOrderOfDenseAndSparseValues) {
+  const auto dense = ids();
+  const auto sparse = strategy.distribute_values_from_function([](ValueContext) {
+    return IndexedSlices{at::ones({1}), at::zeros({1}, at::kLong), {3}};
+  });
+  const auto results =
+      strategy.batch_reduce_to("SUM", {{dense, dense}, {sparse, "cpu:0"}, {dense, "cpu:0"}});
+  ASSERT_EQ(results.size(), 3u);
+  EXPECT_TENSOR_EQ(std::get<Mirrored<Tensor>>(results[0])[0], scalar(n * (n - 1) / 2.0));
+  EXPECT_EQ(std::get<Mirrored<IndexedSlices>>(results[1])[0].to_dense()[0].item<float>(), n);
+  EXPECT_EQ(std::get<Mirrored<Tensor>>(results[2]).size(), 1u);
+}
+
+// ---- gathering
+
+TEST_P(StrategyContract, Spec82_GatherJoinsAlongTheAxis) {
+  const auto rows = [&](at::IntArrayRef sizes) {
+    const std::vector<int64_t> copy = sizes.vec();
+    return each([copy](int r) { return at::full(copy, r, at::kFloat); });
+  };
+  using Sizes = std::vector<int64_t>;
+  EXPECT_EQ(strategy.gather(rows({3}), 0).sizes(), (Sizes{3 * n}));
+  EXPECT_EQ(strategy.gather(rows({1, 3}), 0).sizes(), (Sizes{n, 3}));
+  EXPECT_EQ(strategy.gather(rows({1, 3}), 1).sizes(), (Sizes{1, 3 * n}));
+  for (int64_t axis : {0, 1, 2, -1}) {
+    Sizes wanted{1, 2, 2};
+    wanted[static_cast<std::size_t>(axis < 0 ? axis + 3 : axis)] *= n;
+    EXPECT_EQ(strategy.gather(rows({1, 2, 2}), axis).sizes(), wanted);
+  }
+  EXPECT_TENSOR_EQ(strategy.gather(rows({1}), 0), at::arange(n, at::kFloat));
+  const Tensor plain = at::ones({2, 2});
+  EXPECT_TENSOR_EQ(strategy.gather(plain, 0), plain);
+}
+
+TEST_P(StrategyContract, Spec83_AllGatherGivesEveryReplicaAllRowsOfDifferentLengths) {
+  Tensor wanted = at::empty({0});
+  for (int r = 0; r < n; ++r) wanted = at::cat({wanted, at::full({r + 1}, r, at::kFloat)});
+  const auto rows = each([](int r) { return at::full({r + 1}, r, at::kFloat); });
+  expect_each(
+      strategy.run([](Tensor mine) { return get_replica_context()->all_gather(mine, 0); }, rows),
+      [&](int) { return wanted; });
+}
+
+TEST_P(StrategyContract, Spec84_GatherInAReplicaNamesAllGatherAndScalarsCannotBeGathered) {
+  EXPECT_TRUE(throws_saying<FailedPrecondition>(
+      [&] { strategy.run([&] { strategy.gather(at::ones({1}), 0); }); }, {"gather", "all_gather"}));
+  EXPECT_TRUE(throws_saying<InvalidArgument>(
+      [&] { strategy.run([] { get_replica_context()->all_gather(at::ones({}), 0); }); },
+      {"all_gather", "scalar"}));
+  if (n == 1) {
+    EXPECT_TENSOR_EQ(strategy.gather(ids(), 0), scalar(0));
+    return;
+  }
+  EXPECT_TRUE(throws_saying<InvalidArgument>([&] { strategy.gather(ids(), 0); }, {"scalar"}));
+}
+
+// ---- input and training
+
+TEST_P(StrategyContract, Spec12_DistributedDatasetsBeginAtTheBeginning) {
+  auto dataset = strategy.distribute_dataset(data::range(10 * n).batch(2 * n));
+  auto first = dataset.iterator().get_next();
+  const auto wanted = [](int r) { return at::arange(2 * r, 2 * r + 2, at::kLong); };
+  expect_each(first, wanted);
+  auto from_function = strategy.distribute_datasets_from_function([&](const InputContext& context) {
+    EXPECT_EQ(context.num_replicas_in_sync(), n);
+    return data::range(10 * n).batch(context.get_per_replica_batch_size(2 * n));
+  });
+  expect_each(from_function.iterator().get_next(), wanted);
+}
+
+TEST_P(StrategyContract, Spec77_TrainingEqualsThatOfOneDeviceOnTheGlobalBatch) {
+  const Tensor x = at::arange(4 * n, at::kFloat) / 8;  // the target is w = 1
+  double alone = 0;
+  for (int step = 0; step < 5; ++step)
+    alone -= 0.1 * (2 * x * (x * alone - x)).mean().item<double>();
+  auto scope = strategy.scope();
+  Variable w(at::zeros({}));
+  double error = 1;
+  for (int step = 0; step < 5; ++step) {
+    strategy.run(
+        [&](Tensor rows) {
+          GradientTape tape;
+          const Tensor prediction = rows * w.value();
+          const Tensor loss = (prediction - rows).square().sum() / static_cast<double>(4 * n);
+          const Tensor gradient = tape.gradient(loss, std::vector<Variable>{w})[0];
+          get_replica_context()->merge_call(
+              [&](Strategy& merged, const PerReplica<Tensor>& gradients) {
+                merged.update(
+                    w, [](Variable v, const Tensor& delta) { v.assign_sub(delta * 0.1); },
+                    merged.reduce_to("SUM", gradients, w));
+              },
+              gradient);
+        },
+        each([&](int r) { return x.narrow(0, 4 * r, 4).clone(); }));
+    const double now = std::abs(w.read_value().item<double>() - 1);
+    EXPECT_LT(now, error);
+    error = now;
+  }
+  EXPECT_NEAR(w.read_value().item<double>(), alone, 1e-5);
+}
+
+}  // namespace tutti::distribute
