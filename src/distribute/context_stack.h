@@ -14,6 +14,10 @@ struct ContextEntry {
   int update_replica = -1;
   /// Pushed by set_strategy: no guard pops it.
   bool is_set = false;
+  /// The guard that pushed this entry; null for what run, merge_call and update push.
+  const Scope* scope = nullptr;
+  /// Nothing but the default strategy's scope is open: this counts as being in no context.
+  bool is_default_mode = false;
 };
 
 struct ThreadContext {
@@ -28,12 +32,17 @@ ThreadContext& thread_context();
 class ContextGuard {
  public:
   ContextGuard(Strategy& strategy, ReplicaContext* replica, int update_replica = -1) {
-    thread_context().stack.push_back({&strategy, replica, update_replica});
+    thread_context().stack.push_back(
+        {.strategy = &strategy, .replica = replica, .update_replica = update_replica});
   }
   ~ContextGuard() { thread_context().stack.pop_back(); }
   ContextGuard(const ContextGuard&) = delete;
   ContextGuard& operator=(const ContextGuard&) = delete;
 };
+
+/// Throws FailedPrecondition when the current strategy's scope was entered inside the default
+/// strategy's: what is made there would belong to both.
+void check_scopes_unmixed(const char* operation);
 
 /// The strategy that is there when there is none: one replica on the calling thread.
 Strategy& default_strategy();

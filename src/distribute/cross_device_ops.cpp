@@ -1,20 +1,22 @@
+// Destinations, the checked front of CrossDeviceOps, its defaults and ReductionToOneDevice.
+
 #include "tutti/distribute/cross_device_ops.h"
 
-#include <map>
-
 #include "collectives/local_reduce.h"
-#include "distribute/variable_state.h"
+#include "distribute/cross_device_ops_packs.h"
+#include "tutti/distribute/variable.h"
 #include "tutti/tensor/tensor_spec.h"
 
 namespace tutti::distribute {
 namespace {
 
-using DenseValues = std::vector<std::pair<PerReplica<Tensor>, Destinations>>;
-
 DeviceName device_of(const Tensor& tensor, int index) {
-  return tensor.defined() && tensor.is_cuda()
-             ? DeviceName{DeviceName::Kind::kCuda, tensor.device().index()}
-             : DeviceName{DeviceName::Kind::kCpu, index};
+  if (!tensor.defined())
+    throw InvalidArgument(
+        "reduce: an undefined tensor as destination, expected one that has a device; pass a value, "
+        "a variable or a device name");
+  return tensor.is_cuda() ? DeviceName{DeviceName::Kind::kCuda, tensor.device().index()}
+                          : DeviceName{DeviceName::Kind::kCpu, index};
 }
 
 template <class T>
@@ -55,16 +57,18 @@ void check_value(const PerReplica<IndexedSlices>& value) {
     throw InvalidArgument("reduce: a PerReplica without components, expected one for each replica");
 }
 
-/// The sum of `count` values divided by their number; integers give float64, as a true division
-/// does.
-Tensor mean_of_sum(const Tensor& sum, std::size_t count) {
-  return (sum.is_floating_point() || sum.is_complex() ? sum : sum.to(at::kDouble)) /
-         static_cast<double>(count);
+Tensor for_mean(const Tensor& tensor) {
+  return tensor.is_floating_point() || tensor.is_complex() ? tensor : tensor.to(at::kDouble);
 }
 
-Tensor sum_or_mean(ReduceOp op, const std::vector<Tensor>& parts) {
-  const Tensor sum = collectives::local_reduce(ReduceOp::kSum, parts);
-  return op == ReduceOp::kMean ? mean_of_sum(sum, parts.size()) : sum;
+/// The components without gradient; float64 where the mean of integers is asked for.
+PerReplica<Tensor> inputs_of(ReduceOp op, const PerReplica<Tensor>& value) {
+  std::vector<Tensor> inputs;
+  inputs.reserve(value.size());
+  for (const Tensor& component : value.values()) {
+    inputs.push_back(op == ReduceOp::kMean ? for_mean(component.detach()) : component.detach());
+  }
+  return PerReplica<Tensor>(std::move(inputs));
 }
 
 /// `tensor` on every device: the first entry there is the tensor itself, the others are copies.
@@ -81,19 +85,13 @@ Mirrored<Tensor> spread(const Tensor& tensor, const std::vector<DeviceName>& dev
   return Mirrored<Tensor>(std::move(copies));
 }
 
-void check_packs(const char* name, int num_packs) {
-  if (num_packs >= 0) return;
-  throw InvalidArgument(
-      cat(name, " [num_packs]: ", num_packs, ", expected 0 (no packing) or more"));
-}
-
-/// Components live where they go: what an all-reduce between devices needs.
-bool stays_on_its_devices(const PerReplica<Tensor>& value, const Destinations& destinations) {
-  if (value.size() != destinations.devices().size()) return false;
-  for (std::size_t i = 0; i < value.size(); ++i) {
-    if (value[i].device() != destinations.devices()[i].torch_device()) return false;
-  }
-  return true;
+template <class T>
+Mirrored<T> checked(const CrossDeviceOps& ops, Mirrored<T> result,
+                    const Destinations& destinations) {
+  if (result.size() == destinations.devices().size()) return result;
+  throw InvalidArgument(cat("reduce [", ops.name(), "]: the implementation gave ", result.size(),
+                            " components for ", destinations.devices().size(),
+                            " destinations, expected one for each"));
 }
 
 }  // namespace
@@ -124,7 +122,8 @@ Mirrored<Tensor> CrossDeviceOps::reduce(AnyReduceOp op, const PerReplica<Tensor>
                                         const CommunicationOptions& options) const {
   check_value(value);
   at::NoGradGuard no_grad;
-  return reduce_implementation(op, value, destinations, options);
+  return checked(*this, reduce_implementation(op, inputs_of(op, value), destinations, options),
+                 destinations);
 }
 
 Tensor CrossDeviceOps::reduce(AnyReduceOp op, const PerReplica<Tensor>& value) const {
@@ -138,13 +137,18 @@ Mirrored<IndexedSlices> CrossDeviceOps::reduce(AnyReduceOp op,
                                                const CommunicationOptions&) const {
   check_value(value);
   at::NoGradGuard no_grad;
-  const IndexedSlices joined = collectives::local_reduce(
-      op, std::vector<IndexedSlices>(value.values().begin(), value.values().end()));
-  const Mirrored<Tensor> all_values = broadcast(joined.values, destinations);
-  const Mirrored<Tensor> all_indices = broadcast(joined.indices, destinations);
+  std::vector<IndexedSlices> parts(value.values().begin(), value.values().end());
+  if (ReduceOp(op) == ReduceOp::kMean) {
+    for (IndexedSlices& part : parts) part.values = for_mean(part.values);
+  }
+  const IndexedSlices joined = collectives::local_reduce(op, parts);
+  const auto values =
+      checked(*this, broadcast_implementation(joined.values, destinations), destinations);
+  const auto indices =
+      checked(*this, broadcast_implementation(joined.indices, destinations), destinations);
   std::vector<IndexedSlices> results;
-  for (std::size_t i = 0; i < all_values.size(); ++i)
-    results.push_back({all_values[i], all_indices[i], value[0].dense_shape});
+  for (std::size_t i = 0; i < values.size(); ++i)
+    results.push_back({values[i], indices[i], joined.dense_shape});
   return Mirrored<IndexedSlices>(std::move(results));
 }
 
@@ -155,23 +159,26 @@ std::vector<ReductionResult> CrossDeviceOps::batch_reduce(
     std::visit([](const auto& value) { check_value(value); }, item.value);
   at::NoGradGuard no_grad;
   std::vector<ReductionResult> results(values.size());
-  DenseValues dense;
+  std::vector<std::pair<PerReplica<Tensor>, Destinations>> dense;
   std::vector<std::size_t> positions;
   for (std::size_t i = 0; i < values.size(); ++i) {
     if (const auto* value = std::get_if<PerReplica<Tensor>>(&values[i].value)) {
-      dense.emplace_back(*value, values[i].destinations);
+      dense.emplace_back(inputs_of(op, *value), values[i].destinations);
       positions.push_back(i);
     } else {
       results[i] = reduce(op, std::get<PerReplica<IndexedSlices>>(values[i].value),
                           values[i].destinations, options);
     }
   }
+  if (dense.empty()) return results;
   auto reduced = batch_reduce_implementation(op, dense, options);
   if (reduced.size() != dense.size()) {
-    throw InvalidArgument(cat("batch_reduce [", name(), "]: ", reduced.size(), " results for ",
-                              dense.size(), " values, expected one for each, in order"));
+    throw InvalidArgument(cat("batch_reduce [", name(), "]: the implementation gave ",
+                              reduced.size(), " results for ", dense.size(),
+                              " values, expected one for each, in order"));
   }
-  for (std::size_t i = 0; i < positions.size(); ++i) results[positions[i]] = std::move(reduced[i]);
+  for (std::size_t i = 0; i < positions.size(); ++i)
+    results[positions[i]] = checked(*this, std::move(reduced[i]), dense[i].second);
   return results;
 }
 
@@ -179,22 +186,31 @@ Mirrored<Tensor> CrossDeviceOps::broadcast(const Tensor& tensor,
                                            const Destinations& destinations) const {
   if (!tensor.defined()) throw InvalidArgument("broadcast: an undefined tensor, expected a value");
   at::NoGradGuard no_grad;
-  return broadcast_implementation(tensor.detach(), destinations);
+  Tensor source = tensor.detach();
+  for (const DeviceName& device : destinations.devices()) {
+    if (device.torch_device() != source.device()) continue;
+    source = source.clone();  // what stays on this device must not be the input itself
+    break;
+  }
+  return checked(*this, broadcast_implementation(source, destinations), destinations);
 }
 
 // ---- defaults
+
+void CrossDeviceOps::check_devices(const std::vector<DeviceName>&) const {}
 
 Mirrored<Tensor> CrossDeviceOps::reduce_implementation(ReduceOp op, const PerReplica<Tensor>& value,
                                                        const Destinations& destinations,
                                                        const CommunicationOptions&) const {
   const c10::Device device = destinations.devices()[0].torch_device();
   std::vector<Tensor> parts;
-  for (const Tensor& component : value.values()) parts.push_back(component.detach().to(device));
-  return broadcast_implementation(sum_or_mean(op, parts), destinations);
+  for (const Tensor& component : value.values()) parts.push_back(component.to(device));
+  return broadcast_implementation(collectives::local_reduce(op, parts), destinations);
 }
 
 std::vector<Mirrored<Tensor>> CrossDeviceOps::batch_reduce_implementation(
-    ReduceOp op, const DenseValues& values, const CommunicationOptions& options) const {
+    ReduceOp op, const std::vector<std::pair<PerReplica<Tensor>, Destinations>>& values,
+    const CommunicationOptions& options) const {
   std::vector<Mirrored<Tensor>> results;
   results.reserve(values.size());
   for (const auto& [value, destinations] : values)
@@ -222,118 +238,27 @@ Mirrored<Tensor> ReductionToOneDevice::reduce_implementation(ReduceOp op,
                                  ? destinations.devices()[0].torch_device()
                                  : DeviceName::parse(options_.reduce_to_device).torch_device();
   std::vector<Tensor> parts;
-  for (const Tensor& component : value.values()) parts.push_back(component.detach().to(device));
+  for (const Tensor& component : value.values()) parts.push_back(component.to(device));
   if (!options_.accumulation_fn)
-    return broadcast_implementation(sum_or_mean(op, parts), destinations);
+    return broadcast_implementation(collectives::local_reduce(op, parts), destinations);
   Tensor sum = options_.accumulation_fn(parts);
-  check_component(sum, parts[0]);
-  for (const Tensor& part : parts) {
-    if (sum.is_alias_of(part)) sum = sum.clone();  // results never alias inputs
+  if (!sum.defined() || sum.sizes() != parts[0].sizes() ||
+      sum.scalar_type() != parts[0].scalar_type()) {
+    throw InvalidArgument(cat("reduce [ReductionToOneDevice accumulation_fn]: ",
+                              sum.defined()
+                                  ? cat(dtype_name(sum.scalar_type()), " ", shape_text(sum.sizes()))
+                                  : std::string("an undefined tensor"),
+                              ", expected ", dtype_name(parts[0].scalar_type()), " ",
+                              shape_text(parts[0].sizes()), " as the components are"));
   }
-  if (op == ReduceOp::kMean) sum = mean_of_sum(sum, parts.size());
+  if (op == ReduceOp::kMean) {
+    sum = sum / static_cast<double>(parts.size());
+  } else {
+    for (const Tensor& part : parts) {
+      if (sum.is_alias_of(part)) sum = sum.clone();  // results never alias inputs
+    }
+  }
   return broadcast_implementation(sum, destinations);
-}
-
-// ---- HierarchicalCopyAllReduce
-
-namespace {
-
-/// Sum over the replicas in two groups; `main` rotates from pack to pack, so that on real devices
-/// no single one does all the work.
-Tensor hierarchical_sum(const std::vector<Tensor>& parts, std::size_t main) {
-  const std::size_t half = (parts.size() + 1) / 2;
-  auto group_sum = [&](std::size_t begin, std::size_t end) {
-    const std::size_t leader = begin + main % (end - begin);
-    Tensor sum = parts[leader].clone();
-    for (std::size_t i = begin; i < end; ++i) {
-      if (i != leader) sum.add_(parts[i].to(sum.device()));
-    }
-    return sum;
-  };
-  Tensor sum = group_sum(0, half);
-  if (half < parts.size()) sum.add_(group_sum(half, parts.size()).to(sum.device()));
-  return sum;
-}
-
-/// Adds one pack: a flat tensor of each replica; `pack` counts them.
-using PackSum = std::function<Tensor(const std::vector<Tensor>& parts, std::size_t pack)>;
-
-/// Joins values of one dtype and one list of devices, cuts them into `num_packs` packs (the last
-/// takes the rest), adds each pack, and takes the sums apart again. 0 packs: each value alone.
-std::vector<Tensor> packed_sums(const std::vector<const PerReplica<Tensor>*>& values, int num_packs,
-                                const PackSum& pack_sum) {
-  std::vector<Tensor> sums;
-  const std::size_t replicas = values[0]->size();
-  if (num_packs == 0) {
-    for (const auto* value : values) {
-      std::vector<Tensor> parts;
-      for (const Tensor& component : value->values()) parts.push_back(component.detach());
-      sums.push_back(pack_sum(parts, sums.size()));
-    }
-    return sums;
-  }
-  std::vector<Tensor> flat;
-  for (std::size_t r = 0; r < replicas; ++r) {
-    std::vector<Tensor> pieces;
-    for (const auto* value : values) pieces.push_back((*value)[r].detach().reshape({-1}));
-    flat.push_back(at::cat(pieces));
-  }
-  const int64_t total = flat[0].numel();
-  const int64_t packs = std::min<int64_t>(num_packs, std::max<int64_t>(total, 1));
-  std::vector<Tensor> pack_sums;
-  for (int64_t pack = 0; pack < packs; ++pack) {
-    const int64_t begin = pack * (total / packs);
-    const int64_t end = pack + 1 == packs ? total : begin + total / packs;
-    std::vector<Tensor> parts;
-    for (const Tensor& replica : flat) parts.push_back(replica.narrow(0, begin, end - begin));
-    pack_sums.push_back(pack_sum(parts, static_cast<std::size_t>(pack)));
-  }
-  for (Tensor& sum : pack_sums) sum = sum.to(pack_sums[0].device());
-  const Tensor joined = at::cat(pack_sums);
-  int64_t offset = 0;
-  for (const auto* value : values) {
-    const int64_t size = (*value)[0].numel();
-    sums.push_back(joined.narrow(0, offset, size).view((*value)[0].sizes()).clone());
-    offset += size;
-  }
-  return sums;
-}
-
-}  // namespace
-
-HierarchicalCopyAllReduce::HierarchicalCopyAllReduce(HierarchicalCopyAllReduceOptions options)
-    : options_(options) {
-  check_packs("HierarchicalCopyAllReduce", options_.num_packs);
-}
-
-Mirrored<Tensor> HierarchicalCopyAllReduce::reduce_implementation(
-    ReduceOp op, const PerReplica<Tensor>& value, const Destinations& destinations,
-    const CommunicationOptions& options) const {
-  return batch_reduce_implementation(op, {{value, destinations}}, options)[0];
-}
-
-std::vector<Mirrored<Tensor>> HierarchicalCopyAllReduce::batch_reduce_implementation(
-    ReduceOp op, const DenseValues& values, const CommunicationOptions& options) const {
-  std::vector<Mirrored<Tensor>> results(values.size());
-  std::map<std::pair<at::ScalarType, std::size_t>, std::vector<std::size_t>> groups;
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const auto& [value, destinations] = values[i];
-    if (stays_on_its_devices(value, destinations)) {
-      groups[{value[0].scalar_type(), value.size()}].push_back(i);
-    } else {
-      results[i] = CrossDeviceOps::reduce_implementation(op, value, destinations, options);
-    }
-  }
-  for (const auto& [key, members] : groups) {
-    std::vector<const PerReplica<Tensor>*> group;
-    for (std::size_t i : members) group.push_back(&values[i].first);
-    const std::vector<Tensor> sums = packed_sums(group, options_.num_packs, hierarchical_sum);
-    for (std::size_t k = 0; k < members.size(); ++k) {
-      const Tensor sum = op == ReduceOp::kMean ? mean_of_sum(sums[k], key.second) : sums[k];
-      results[members[k]] = broadcast_implementation(sum, values[members[k]].second);
-    }
-  }
-  return results;
 }
 
 }  // namespace tutti::distribute

@@ -46,4 +46,42 @@ std::vector<DeviceName> parse_device_list(const char* strategy,
   return devices;
 }
 
+std::vector<DeviceName> parse_device_list(const char* strategy,
+                                          const std::vector<std::string>& devices,
+                                          const std::vector<std::string>& compute_devices) {
+  if (compute_devices.empty()) return parse_device_list(strategy, devices);
+  const std::vector<DeviceName> parsed = parse_device_list(strategy, compute_devices);
+  if (!devices.empty() && parse_device_list(strategy, devices) != parsed) {
+    throw InvalidArgument(cat(strategy, " [compute_devices]: ", join(compute_devices, ", "),
+                              " beside devices ", join(devices, ", "),
+                              ", expected the same or one of the two; they are two names of one "
+                              "option"));
+  }
+  return parsed;
+}
+
+void check_one_local_task(const char* operation,
+                          const std::map<std::string, std::vector<std::string>>& cluster) {
+  if (cluster.empty()) return;
+  std::size_t tasks = 0;
+  std::string address;
+  for (const auto& [job, addresses] : cluster) {
+    tasks += addresses.size();
+    if (!addresses.empty()) address = addresses[0];
+  }
+  if (tasks != 1 || cluster.size() != 1) {
+    throw InvalidArgument(cat(operation, " [cluster_spec]: ", tasks, " tasks in ", cluster.size(),
+                              " jobs, expected one local task; several processes need "
+                              "MultiWorkerMirroredStrategy"));
+  }
+  const std::string host = !address.empty() && address.front() == '['
+                               ? address.substr(1, address.find(']') - 1)
+                           : address == "::1" ? address
+                                              : address.substr(0, address.rfind(':'));
+  if (host == "localhost" || host == "127.0.0.1" || host == "::1") return;
+  throw InvalidArgument(cat(operation, " [cluster_spec]: the task \"", address,
+                            "\" is on another machine, expected localhost, 127.0.0.1 or ::1; "
+                            "several processes need MultiWorkerMirroredStrategy"));
+}
+
 }  // namespace tutti::distribute

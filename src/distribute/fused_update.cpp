@@ -10,6 +10,9 @@
 // and the slots, once each. Replicas leave together: nobody reads weights that are being written,
 // and no gradient buffer is freed while another replica reads it.
 //
+// Gradients of sparse layout are first joined, each variable's by one replica
+// (fused_update_rows.h); the pass then takes the rows where it would take the sum.
+//
 // Variables without one float or double CPU storage (split, other dtypes, GPUs) are updated by
 // replica 0 with tensor operations.
 
@@ -23,7 +26,9 @@
 #include "collectives/local_reduce.h"
 #include "collectives/rendezvous.h"
 #include "distribute/context_stack.h"
+#include "distribute/fused_update_rows.h"
 #include "distribute/variable_state.h"
+#include "tutti/base/log.h"
 #include "tutti/tensor/flat_buffer.h"
 #include "tutti/tensor/tensor_spec.h"
 
@@ -36,11 +41,12 @@ constexpr int64_t kLine =
 
 /// What one replica brings to the meeting; owned by it and reused from step to step.
 struct Contribution {
-  std::vector<Tensor> gradients;  // dense, in the variable's strides and dtype; undefined: none
-  std::vector<const void*> data;  // their memory, null for none
+  std::vector<Tensor> gradients;  // in the variable's strides and dtype, or rows; undefined: none
+  std::vector<const void*> data;  // memory of the dense ones, null for others
   std::vector<double> squares;    // of this replica's share, by variable
   std::vector<double> scales;  // of the aggregated gradients, by variable; the same on each replica
   bool sum_replicas = true;
+  bool has_rows = false;
 };
 
 // Small and on the stack: a step takes no memory.
@@ -69,6 +75,7 @@ Tensor as_stored(const Tensor& gradient, const Tensor& component, const std::str
                               shape_text(component.sizes()),
                               ", the variable's; keep gradients and variables in one order"));
   }
+  if (gradient.is_sparse()) return rows_as_stored(gradient, component);
   if (gradient.scalar_type() == component.scalar_type() && same_strides(gradient, component) &&
       gradient.layout() == at::kStrided) {
     return gradient;
@@ -83,6 +90,18 @@ void add_into(Scalar* sum, const Scalar* a, const Scalar* b, int64_t n) {
   for (int64_t i = 0; i < n; ++i) sum[i] = a[i] + b[i];
 }
 
+template <class Scalar>
+void scale_and_clip(Scalar* values, int64_t n, double scale, const std::optional<double>& bound) {
+  if (scale != 1) {
+    const auto factor = static_cast<Scalar>(scale);
+    for (int64_t i = 0; i < n; ++i) values[i] *= factor;
+  }
+  if (bound) {
+    const auto limit = static_cast<Scalar>(*bound);
+    for (int64_t i = 0; i < n; ++i) values[i] = std::min(std::max(values[i], -limit), limit);
+  }
+}
+
 /// Sum of the replicas' gradients of [begin, begin + n) times `scale`, clipped by value: in
 /// `buffer`, or the only gradient itself.
 template <class Scalar>
@@ -95,15 +114,16 @@ const Scalar* summed(const Parts<Scalar>& parts, int64_t begin, int64_t n, doubl
     add_into(buffer, parts[0] + begin, parts[1] + begin, n);
     for (std::size_t r = 2; r < parts.size(); ++r) add_into(buffer, buffer, parts[r] + begin, n);
   }
-  if (scale != 1) {
-    const auto factor = static_cast<Scalar>(scale);
-    for (int64_t i = 0; i < n; ++i) buffer[i] *= factor;
-  }
-  if (bound) {
-    const auto limit = static_cast<Scalar>(*bound);
-    for (int64_t i = 0; i < n; ++i) buffer[i] = std::min(std::max(buffer[i], -limit), limit);
-  }
+  scale_and_clip(buffer, n, scale, bound);
   return buffer;
+}
+
+template <class Scalar>
+double squares_of(const Scalar* values, int64_t n) {
+  double squares = 0;
+  for (int64_t i = 0; i < n; ++i)
+    squares += static_cast<double>(values[i]) * static_cast<double>(values[i]);
+  return squares;
 }
 
 }  // namespace
@@ -117,6 +137,8 @@ struct FusedUpdate::Impl {
   std::vector<std::string> slot_names;
   std::vector<std::vector<Variable>> slots;  // [name][variable]
   std::vector<Contribution> contributions;   // one a local replica
+  std::vector<RowGradient> row_gradients;    // by variable, of the update under way
+  std::vector<char> warned;                  // by variable: said that it has no gradient
   int64_t iterations = 0;
 
   bool clips_by_norm() const {
@@ -135,14 +157,30 @@ struct FusedUpdate::Impl {
   template <class Scalar>
   void add_squares(const Contributions& all, std::size_t item, int64_t begin, int64_t end,
                    double& sum) const;
+  void forget_rows() {
+    for (RowGradient& joined : row_gradients) {
+      if (joined.is_rows() || joined.dense.defined()) joined = RowGradient();
+    }
+  }
+  void join_rows(const Contributions& all, int rank, int size);
+  const RowGradient* rows_of(std::size_t item) const {
+    return row_gradients[item].is_rows() ? &row_gradients[item] : nullptr;
+  }
   void measure(const Contributions& all, int rank, int size, Contribution& mine) const;
   void find_scales(const Contributions& all, std::vector<double>& factors) const;
   template <class Scalar>
   void update_segment(const Contributions& all, std::size_t item, int64_t begin, int64_t end,
                       double scale) const;
+  template <class Scalar>
+  void update_rows(const RowGradient& rows, std::size_t item, int64_t begin, int64_t end,
+                   double scale) const;
   void update_share(const Contributions& all, int rank, int size,
                     const std::vector<double>& scales) const;
   void update_by_tensors(const Contributions& all, std::size_t item, double scale);
+  void update_component(std::size_t item, std::size_t replica, const Tensor& gradient,
+                        const RowGradient* only);
+  bool has_gradient(const Contributions& all, std::size_t item) const;
+  bool has_any_gradient(const Contributions& all) const;
   Tensor aggregated(const Contributions& all, std::size_t item) const;
   void finish(const Contributions& all);
 };
@@ -162,9 +200,12 @@ FusedUpdate::FusedUpdate(std::vector<Variable> variables, std::shared_ptr<Update
   impl_->pack_weights();
   impl_->make_slots();
   impl_->classify();
-  const std::size_t replicas =
-      impl_->variables.empty() ? 1 : impl_->items[0].state->components.size();
-  impl_->contributions.resize(replicas);
+  impl_->contributions.resize(
+      impl_->variables.empty()
+          ? 1
+          : static_cast<std::size_t>(impl_->items[0].state->strategy->num_local_replicas()));
+  impl_->row_gradients.resize(impl_->items.size());
+  impl_->warned.assign(impl_->items.size(), 0);
 }
 
 FusedUpdate::~FusedUpdate() = default;
@@ -240,11 +281,15 @@ void FusedUpdate::Impl::prepare(Contribution& mine, const std::vector<Tensor>& g
   }
   mine.gradients.resize(items.size());
   mine.data.resize(items.size());
+  mine.has_rows = false;
   for (std::size_t i = 0; i < items.size(); ++i) {
     const Tensor& component =
         items[i].state->components[std::min(replica, items[i].state->components.size() - 1)];
     mine.gradients[i] = as_stored(gradients[i], component, items[i].state->name);
-    mine.data[i] = mine.gradients[i].defined() ? mine.gradients[i].const_data_ptr() : nullptr;
+    const bool rows = mine.gradients[i].defined() && mine.gradients[i].is_sparse();
+    mine.has_rows = mine.has_rows || rows;
+    mine.data[i] =
+        mine.gradients[i].defined() && !rows ? mine.gradients[i].const_data_ptr() : nullptr;
   }
 }
 
@@ -264,6 +309,10 @@ void FusedUpdate::Impl::for_share(int rank, int size, Visitor visit) const {
 template <class Scalar>
 Parts<Scalar> FusedUpdate::Impl::parts_of(const Contributions& all, std::size_t item) const {
   Parts<Scalar> parts;
+  if (row_gradients[item].dense.defined()) {
+    parts.push_back(row_gradients[item].dense.const_data_ptr<Scalar>());
+    return parts;
+  }
   for (const Contribution* contribution : all) {
     if (contribution->data[item] != nullptr)
       parts.push_back(static_cast<const Scalar*>(contribution->data[item]));
@@ -275,16 +324,39 @@ Parts<Scalar> FusedUpdate::Impl::parts_of(const Contributions& all, std::size_t 
 template <class Scalar>
 void FusedUpdate::Impl::add_squares(const Contributions& all, std::size_t item, int64_t begin,
                                     int64_t end, double& sum) const {
+  if (const RowGradient* rows = rows_of(item)) {
+    rows->for_touched<Scalar>(begin, end, kChunk, [&](int64_t, int64_t n, const Scalar* gradient) {
+      sum += squares_of(gradient, n);
+    });
+    return;
+  }
   const auto parts = parts_of<Scalar>(all, item);
   if (parts.empty()) return;
   alignas(64) Scalar buffer[kChunk];
   for (int64_t at = begin; at < end; at += kChunk) {
     const int64_t n = std::min(kChunk, end - at);
     const Scalar* gradient = summed<Scalar>(parts, at, n, 1, std::nullopt, buffer);
-    double squares = 0;
-    for (int64_t i = 0; i < n; ++i)
-      squares += static_cast<double>(gradient[i]) * static_cast<double>(gradient[i]);
-    sum += squares;
+    sum += squares_of(gradient, n);
+  }
+}
+
+/// Joins the gradients of each variable for which a replica brought rows. The variables are dealt
+/// out: this replica does its own.
+void FusedUpdate::Impl::join_rows(const Contributions& all, int rank, int size) {
+  int turn = 0;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    bool any_rows = false;
+    for (const Contribution* contribution : all) {
+      const Tensor& gradient = contribution->gradients[i];
+      any_rows = any_rows || (gradient.defined() && gradient.is_sparse());
+    }
+    if (!any_rows || turn++ % size != rank) continue;
+    std::vector<Tensor> parts;
+    for (const Contribution* contribution : all) {
+      if (contribution->gradients[i].defined()) parts.push_back(contribution->gradients[i]);
+      if (!contribution->sum_replicas && !parts.empty()) break;
+    }
+    row_gradients[i] = add_up_rows(parts, items[i].state->components[0]);
   }
 }
 
@@ -333,6 +405,8 @@ void FusedUpdate::Impl::find_scales(const Contributions& all, std::vector<double
 template <class Scalar>
 void FusedUpdate::Impl::update_segment(const Contributions& all, std::size_t item, int64_t begin,
                                        int64_t end, double scale) const {
+  if (const RowGradient* rows = rows_of(item))
+    return update_rows<Scalar>(*rows, item, begin, end, scale);
   const auto parts = parts_of<Scalar>(all, item);
   if (parts.empty()) return;
   auto* weights = static_cast<Scalar*>(items[item].state->components[0].data_ptr());
@@ -349,6 +423,37 @@ void FusedUpdate::Impl::update_segment(const Contributions& all, std::size_t ite
   }
 }
 
+/// The same where the gradient is rows.
+template <class Scalar>
+void FusedUpdate::Impl::update_rows(const RowGradient& rows, std::size_t item, int64_t begin,
+                                    int64_t end, double scale) const {
+  auto* weights = static_cast<Scalar*>(items[item].state->components[0].data_ptr());
+  c10::SmallVector<Scalar*, 4> slot_data;
+  for (const auto& column : slots)
+    slot_data.push_back(static_cast<Scalar*>(column[item].state().components[0].data_ptr()));
+  c10::SmallVector<Scalar*, 4> at_slots(slot_data.size());
+  auto update = [&](int64_t at, int64_t n, const Scalar* gradient) {
+    for (std::size_t s = 0; s < slot_data.size(); ++s) at_slots[s] = slot_data[s] + at;
+    rule->update(weights + at, gradient, at_slots.data(), n, items[item].decay);
+  };
+  alignas(64) Scalar buffer[kChunk];
+  if (rule->is_identity_at_zero(items[item].decay)) {
+    rows.for_touched<Scalar>(begin, end, kChunk, [&](int64_t at, int64_t n, const Scalar* source) {
+      if (scale == 1 && !clipping.clipvalue) return update(at, n, source);
+      std::copy_n(source, n, buffer);
+      scale_and_clip(buffer, n, scale, clipping.clipvalue);
+      update(at, n, buffer);
+    });
+    return;
+  }
+  for (int64_t at = begin; at < end; at += kChunk) {
+    const int64_t n = std::min(kChunk, end - at);
+    rows.fill(at, n, buffer);
+    scale_and_clip(buffer, n, scale, clipping.clipvalue);
+    update(at, n, buffer);
+  }
+}
+
 void FusedUpdate::Impl::update_share(const Contributions& all, int rank, int size,
                                      const std::vector<double>& scales) const {
   for_share(rank, size, [&](std::size_t i, int64_t from, int64_t to) {
@@ -361,6 +466,8 @@ void FusedUpdate::Impl::update_share(const Contributions& all, int rank, int siz
 }
 
 Tensor FusedUpdate::Impl::aggregated(const Contributions& all, std::size_t item) const {
+  const RowGradient& joined = row_gradients[item];
+  if (joined.is_rows() || joined.dense.defined()) return joined.to_dense();
   std::vector<Tensor> parts;
   for (const Contribution* contribution : all) {
     if (contribution->gradients[item].defined()) parts.push_back(contribution->gradients[item]);
@@ -374,7 +481,8 @@ Tensor FusedUpdate::Impl::aggregated(const Contributions& all, std::size_t item)
 /// Every component by tensor operations, each with its own slots once the variable has been split.
 void FusedUpdate::Impl::update_by_tensors(const Contributions& all, std::size_t item,
                                           double scale) {
-  Tensor gradient = aggregated(all, item);
+  const RowGradient* only = rule->is_identity_at_zero(items[item].decay) ? rows_of(item) : nullptr;
+  Tensor gradient = only != nullptr ? only->rows.values : aggregated(all, item);
   if (!gradient.defined()) return;
   if (scale != 1) gradient = gradient * scale;
   if (clipping.clipvalue) gradient = gradient.clamp(-*clipping.clipvalue, *clipping.clipvalue);
@@ -385,24 +493,58 @@ void FusedUpdate::Impl::update_by_tensors(const Contributions& all, std::size_t 
     for (auto& column : slots) column[item].state().split_all();
   }
   const std::size_t count = shared ? 1 : state.components.size();
-  for (std::size_t r = 0; r < count; ++r) {
-    std::vector<Tensor> own_slots;
-    for (auto& column : slots) own_slots.push_back(column[item].state().components[r]);
-    rule->update_tensors(state.components[r], gradient.to(state.components[r].device()), own_slots,
-                         items[item].decay);
+  for (std::size_t r = 0; r < count; ++r) update_component(item, r, gradient, only);
+}
+
+/// `only`: the rows that `gradient` belongs to; null: all.
+void FusedUpdate::Impl::update_component(std::size_t item, std::size_t replica,
+                                         const Tensor& gradient, const RowGradient* only) {
+  std::vector<Tensor> whole{items[item].state->components[replica]};
+  for (auto& column : slots) whole.push_back(column[item].state().components[replica]);
+  const c10::Device device = whole[0].device();
+  std::vector<Tensor> parts;
+  Tensor rows = only == nullptr ? Tensor() : only->rows.indices.to(device);
+  for (const Tensor& tensor : whole)
+    parts.push_back(only == nullptr ? tensor : tensor.index_select(0, rows));
+  std::vector<Tensor> own_slots(parts.begin() + 1, parts.end());
+  rule->update_tensors(parts[0], gradient.to(device), own_slots, items[item].decay);
+  if (only == nullptr) return;
+  whole[0].index_copy_(0, rows, parts[0]);
+  for (std::size_t s = 0; s < own_slots.size(); ++s)
+    whole[s + 1].index_copy_(0, rows, own_slots[s]);
+}
+
+bool FusedUpdate::Impl::has_gradient(const Contributions& all, std::size_t item) const {
+  for (const Contribution* contribution : all) {
+    if (contribution->gradients[item].defined()) return true;
   }
+  return false;
+}
+
+bool FusedUpdate::Impl::has_any_gradient(const Contributions& all) const {
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    if (has_gradient(all, i)) return true;
+  }
+  return false;
 }
 
 /// By one thread, while the others wait: what the pass did not do, and the bookkeeping.
 void FusedUpdate::Impl::finish(const Contributions& all) {
+  std::vector<std::string> missing;
   for (std::size_t i = 0; i < items.size(); ++i) {
-    bool any = false;
-    for (const Contribution* contribution : all) any = any || contribution->data[i] != nullptr;
-    if (!any) continue;
     tutti::internal::VariableState& state = *items[i].state;
+    if (!has_gradient(all, i)) {
+      if (warned[i] == 0) missing.push_back(state.name);
+      warned[i] = 1;
+      continue;
+    }
     if (items[i].fused)
       state.components[0].unsafeGetTensorImpl()->bump_version();  // written behind autograd's back
     state.note_update();
+  }
+  if (!missing.empty()) {
+    log_warning("apply_gradients: no gradient for ", join(missing, ", "),
+                "; what has none is not updated");
   }
   ++iterations;
 }
@@ -432,6 +574,7 @@ void FusedUpdate::apply(const std::vector<Tensor>& gradients, bool sum_replicas)
   impl.prepare(mine, gradients, static_cast<std::size_t>(rank));
   mine.sum_replicas = sum_replicas;
   if (rank == 0) {
+    impl.forget_rows();  // of an update that failed
     impl.classify();
     impl.rule->begin_step(impl.iterations);
   }
@@ -443,6 +586,18 @@ void FusedUpdate::apply(const std::vector<Tensor>& gradients, bool sum_replicas)
                           // what follows
     leave();
     if (rank == 0) impl.classify();
+    meet("apply_gradients", &mine);
+  }
+  if (!impl.has_any_gradient(all)) {
+    leave();
+    throw InvalidArgument(cat("apply_gradients: no gradient for any of the ", impl.items.size(),
+                              " variables, expected at least one; does the loss depend on them?"));
+  }
+  bool any_rows = false;
+  for (const Contribution* contribution : all) any_rows = any_rows || contribution->has_rows;
+  if (any_rows) {
+    impl.join_rows(all, rank, size);
+    leave();
     meet("apply_gradients", &mine);
   }
   if (impl.clips_by_norm()) {
@@ -460,6 +615,7 @@ void FusedUpdate::apply(const std::vector<Tensor>& gradients, bool sum_replicas)
   if (rank == 0) impl.finish(all);
   leave();
   for (Tensor& gradient : mine.gradients) gradient.reset();
+  if (any_rows && rank == 0) impl.forget_rows();
 }
 
 int64_t FusedUpdate::iterations() const { return impl_->iterations; }

@@ -64,6 +64,23 @@ std::vector<Tensor> GradientTape::gradient(const Tensor& target,
   return backward(target, watched, {});
 }
 
+IndexedSlices GradientTape::gradient_slices(const Tensor& target, const Variable& source) {
+  const std::vector<int64_t> shape = source.sizes().vec();
+  if (shape.empty()) {
+    throw InvalidArgument(cat("GradientTape::gradient_slices [", source.name(),
+                              "]: a scalar variable, expected one that has rows; use gradient"));
+  }
+  const Tensor gradient = this->gradient(target, source);
+  if (gradient.defined() && gradient.layout() == at::kSparse)
+    return IndexedSlices::from_sparse(gradient);
+  if (gradient.defined())
+    return {gradient, at::arange(shape[0], gradient.options().dtype(at::kLong)), shape};
+  std::vector<int64_t> none = shape;
+  none[0] = 0;
+  const at::TensorOptions options = source.state().components[0].options();
+  return {at::empty(none, options), at::empty({0}, options.dtype(at::kLong)), shape};
+}
+
 std::vector<Tensor> GradientTape::backward(const Tensor& target, std::vector<Tensor> leaves,
                                            const std::vector<Variable>& names) {
   if (used_ && !persistent_) {

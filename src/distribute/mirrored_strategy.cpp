@@ -3,11 +3,18 @@
 #include "tutti/distribute/strategies.h"
 
 namespace tutti::distribute {
+namespace {
+
+std::vector<DeviceName> checked_devices(const MirroredStrategyOptions& options) {
+  check_one_local_task("MirroredStrategy", options.cluster_spec);
+  return parse_device_list("MirroredStrategy", options.devices, options.compute_devices);
+}
+
+}  // namespace
 
 MirroredStrategy::MirroredStrategy(const MirroredStrategyOptions& options)
-    : Strategy(parse_device_list("MirroredStrategy", options.devices),
-               {.cross_device_ops = options.cross_device_ops,
-                .communication_options = options.communication_options}),
+    : Strategy(checked_devices(options), {.cross_device_ops = options.cross_device_ops,
+                                          .communication_options = options.communication_options}),
       pool_(std::make_unique<ReplicaPool>(*this, devices(), threads_per_replica())) {}
 
 MirroredStrategy::~MirroredStrategy() = default;

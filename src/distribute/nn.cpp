@@ -1,5 +1,7 @@
 #include "tutti/distribute/nn.h"
 
+#include <torch/csrc/autograd/custom_function.h>
+
 #include "distribute/context_stack.h"
 #include "distribute/variable_state.h"
 #include "tutti/tensor/tensor_spec.h"
@@ -17,7 +19,56 @@ distribute::ReplicaContext& replica_for(const char* operation) {
   return *context;
 }
 
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+struct Lookup : torch::autograd::Function<Lookup> {
+  static Tensor forward(AutogradContext* saved, const Tensor& params, const Tensor& rows) {
+    saved->save_for_backward({rows});
+    saved->saved_data["shape"] = params.sizes().vec();
+    return params.index_select(0, rows);
+  }
+  static variable_list backward(AutogradContext* saved, variable_list incoming) {
+    const Tensor rows = saved->get_saved_variables()[0];
+    const Tensor values = incoming[0].contiguous();
+    return {at::_sparse_coo_tensor_unsafe(rows.unsqueeze(0), values,
+                                          saved->saved_data["shape"].toIntVector(),
+                                          values.options().layout(at::kSparse)),
+            Tensor()};
+  }
+};
+
+void check_ids(const Variable& params, const Tensor& ids) {
+  const auto head = [&] { return cat("embedding_lookup [", params.name(), "]: "); };
+  if (!ids.defined() || (ids.scalar_type() != at::kLong && ids.scalar_type() != at::kInt)) {
+    throw InvalidArgument(cat(head(), "ids ",
+                              ids.defined() ? dtype_name(ids.scalar_type()) : "undefined",
+                              ", expected int32 or int64; convert them"));
+  }
+  if (params.sizes().empty())
+    throw InvalidArgument(cat(head(), "a scalar variable, expected one that has rows"));
+  if (!ids.is_cpu() || ids.numel() == 0) return;
+  const auto low = ids.min().item<int64_t>();
+  const auto high = ids.max().item<int64_t>();
+  if (low >= 0 && high < params.sizes()[0]) return;
+  throw InvalidArgument(cat(head(), "ids from ", low, " to ", high,
+                            ", expected 0 or more and below ", params.sizes()[0],
+                            ", the variable's rows"));
+}
+
 }  // namespace
+
+Tensor embedding_lookup(const Variable& params, const Tensor& ids) {
+  check_ids(params, ids);
+  const Tensor table = params.value();
+  const Tensor rows = ids.reshape({-1}).to(table.device(), at::kLong);
+  const Tensor found = at::GradMode::is_enabled() && table.requires_grad()
+                           ? Lookup::apply(table, rows)
+                           : table.index_select(0, rows);
+  std::vector<int64_t> shape = ids.sizes().vec();
+  shape.insert(shape.end(), table.sizes().begin() + 1, table.sizes().end());
+  return found.view(shape);
+}
 
 Tensor compute_average_loss(const Tensor& per_example_loss,
                             std::optional<int64_t> global_batch_size, const Tensor& sample_weight) {

@@ -51,51 +51,52 @@ std::optional<int> get_update_replica_id() {
   return stack.back().update_replica;
 }
 
-void set_strategy(Strategy* strategy) {
-  auto& stack = thread_context().stack;
-  if (stack.size() > 1 || (stack.size() == 1 && !stack.front().is_set)) {
-    throw FailedPrecondition(
-        cat("set_strategy [", strategy == nullptr ? "none" : strategy->name(),
-            "]: called inside a scope or a replica of ", get_strategy().name(),
-            ", expected outside; leave the scope first, or use nested scopes only"));
-  }
-  stack.clear();
-  if (strategy != nullptr && !strategy->is_default())
-    stack.push_back({strategy, nullptr, /*update_replica=*/-1, /*is_set=*/true});
-}
-
 bool in_cross_replica_context() { return get_replica_context() == nullptr; }
 
 int ReplicaContext::num_replicas_in_sync() const { return strategy_.num_replicas_in_sync(); }
 
 void ReplicaContext::check_current(const char* operation) const {
-  if (get_replica_context() == this) return;
-  const bool cross = in_cross_replica_context();
-  throw FailedPrecondition(cat(
-      operation, " [", strategy_.name(), " replica ", replica_id_, "]: called ",
-      cross ? "in cross-replica context" : "from another replica's thread or another strategy",
-      ", expected inside this replica's function; call it on get_replica_context() inside run"));
+  const ReplicaContext* here = get_replica_context();
+  if (here == this) return;
+  std::string where = "in cross-replica context";
+  if (here != nullptr && &here->strategy_ == &strategy_) {
+    where = cat("in replica ", here->replica_id_, " of the same strategy");
+  } else if (here != nullptr) {
+    where = cat("in a replica of another strategy (", here->strategy_.name(), ")");
+  }
+  throw FailedPrecondition(
+      cat(operation, " [", strategy_.name(), " replica ", replica_id_, "]: called ", where,
+          ", expected this replica's own function; call it on get_replica_context() inside run"));
 }
+
+namespace {
+
+/// The mean of one is itself, whatever its dtype.
+ReduceOp among(int replicas, ReduceOp op) { return replicas == 1 ? ReduceOp::kSum : op; }
+
+}  // namespace
 
 Tensor ReplicaContext::all_reduce(AnyReduceOp op, const Tensor& value,
                                   const CommunicationOptions& options) {
   check_current("all_reduce");
-  return differentiable_all_reduce(*this, op, value, options);
+  return differentiable_all_reduce(
+      ReplicaCall{*this, strategy_.communication_options().merged_with(options)},
+      among(num_replicas_in_sync(), op), value);
 }
 
 IndexedSlices ReplicaContext::all_reduce(AnyReduceOp op, const IndexedSlices& value,
                                          const CommunicationOptions& options) {
   check_current("all_reduce");
-  value.check();
-  Tensor values = all_gather(value.values, 0, options);
-  if (ReduceOp(op) == ReduceOp::kMean) values = values / static_cast<double>(num_replicas_in_sync());
-  return {values, all_gather(value.indices, 0, options), value.dense_shape};
+  return differentiable_all_reduce(
+      ReplicaCall{*this, strategy_.communication_options().merged_with(options)},
+      among(num_replicas_in_sync(), op), value);
 }
 
 Tensor ReplicaContext::all_gather(const Tensor& value, int64_t axis,
                                   const CommunicationOptions& options) {
   check_current("all_gather");
-  return differentiable_all_gather(*this, value, axis, options);
+  return differentiable_all_gather(
+      ReplicaCall{*this, strategy_.communication_options().merged_with(options)}, value, axis);
 }
 
 std::vector<DeviceName> ReplicaContext::devices() const {
@@ -106,8 +107,17 @@ std::vector<DeviceName> ReplicaContext::devices() const {
 void ReplicaContext::all_reduce_leaves(ReduceOp op,
                                        const std::vector<internal::ReducibleLeaf>& leaves,
                                        const CommunicationOptions& options) {
-  for (const internal::ReducibleLeaf& leaf : leaves)
-    std::visit([&](auto* value) { *value = all_reduce(op, *value, options); }, leaf);
+  check_current("all_reduce");
+  op = among(num_replicas_in_sync(), op);
+  const ReplicaCall call{*this, strategy_.communication_options().merged_with(options)};
+  std::vector<Tensor*> dense;
+  std::vector<IndexedSlices*> sparse;
+  for (const internal::ReducibleLeaf& leaf : leaves) {
+    if (auto* const* tensor = std::get_if<Tensor*>(&leaf)) dense.push_back(*tensor);
+    if (auto* const* slices = std::get_if<IndexedSlices*>(&leaf)) sparse.push_back(*slices);
+  }
+  differentiable_all_reduce(call, op, dense);
+  for (IndexedSlices* slices : sparse) *slices = differentiable_all_reduce(call, op, *slices);
 }
 
 void ReplicaContext::merge(const char* operation, void* payload,
@@ -159,3 +169,14 @@ void check_not_in_replica(const char* operation) {
 }  // namespace internal
 
 }  // namespace tutti::distribute
+
+namespace tutti::internal {
+
+std::size_t current_component(std::size_t size) {
+  const auto& stack = distribute::thread_context().stack;
+  if (stack.empty() || stack.back().replica == nullptr) return 0;
+  const auto replica = static_cast<std::size_t>(stack.back().replica->local_replica_id());
+  return replica < size ? replica : 0;
+}
+
+}  // namespace tutti::internal

@@ -126,6 +126,7 @@ void ReplicaPool::serve(int replica) {
   for (uint32_t seen = 0;; ++seen) {
     wait_until_changed(turn_, seen, may_spin_);
     if (stop_.load(std::memory_order_relaxed)) return;
+    caller_.apply();
     run_one(replica, *body_);
     if (running_.fetch_sub(1, std::memory_order_acq_rel) == 1) running_.notify_all();
   }
@@ -158,6 +159,7 @@ void ReplicaPool::run(FunctionRef<void(int)> body) {
   rendezvous_->reset();
   if (!threads_.empty()) {
     body_ = &body;
+    caller_ = CallerState::capture();
     running_.store(static_cast<uint32_t>(threads_.size()), std::memory_order_relaxed);
     turn_.fetch_add(1, std::memory_order_release);
     turn_.notify_all();

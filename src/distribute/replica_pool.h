@@ -9,6 +9,7 @@
 
 #include "base/mutex.h"
 #include "collectives/rendezvous.h"
+#include "distribute/caller_state.h"
 #include "distribute/thread_team.h"
 #include "tutti/base/function_ref.h"
 #include "tutti/distribute/replica_context.h"
@@ -25,9 +26,9 @@ class ReplicaPool {
   ReplicaPool(Strategy& strategy, const std::vector<DeviceName>& devices, int threads_per_replica);
   ~ReplicaPool();
 
-  /// Calls `body(i)` for every replica i, in its context and on its device; returns when all have
-  /// ended. After an exception the other replicas' waits fail with Aborted; the first exception is
-  /// thrown again with the others listed.
+  /// Calls `body(i)` for every replica i, in its context, on its device and in the modes of
+  /// LibTorch that this thread is in; returns when all have ended. After an exception the other
+  /// replicas' waits fail with Aborted; the first exception is thrown again with the others listed.
   void run(FunctionRef<void(int)> body);
 
  private:
@@ -52,6 +53,7 @@ class ReplicaPool {
   std::unique_ptr<Baton> baton_;
 
   const FunctionRef<void(int)>* body_ = nullptr;
+  CallerState caller_;
   alignas(64) std::atomic<uint32_t> turn_{0};
   alignas(64) std::atomic<uint32_t> running_{0};
   std::atomic<bool> stop_{false};

@@ -7,64 +7,12 @@
 #include <random>
 
 #include "base/mutex.h"
-#include "collectives/local_reduce.h"
 #include "distribute/context_stack.h"
 #include "distribute/distributed_plans.h"
 #include "distribute/thread_team.h"
-#include "tutti/base/log.h"
 #include "tutti/base/seed.h"
 
 namespace tutti::distribute {
-
-// ---- Scope
-// ---------------------------------------------------------------------------------------------------------------------
-
-Scope::Scope(Strategy& strategy) : strategy_(&strategy), depth_(thread_context().stack.size()) {
-  ReplicaContext* replica = get_replica_context();
-  if (replica != nullptr && !replica->strategy().is_default()) {
-    throw FailedPrecondition(cat("scope [", strategy.name(), "]: entered inside replica ",
-                                 replica->replica_id_in_sync_group(),
-                                 ", expected cross-replica context; enter it outside run"));
-  }
-  Strategy& current = get_strategy();
-  if (has_strategy() && &current != &strategy) {
-    throw FailedPrecondition(cat("scope [", strategy.name(),
-                                 "]: entered inside the scope of another strategy (",
-                                 current.name(),
-                                 "), expected the same or none; mixing strategies is not possible, "
-                                 "leave the other scope first"));
-  }
-  ReplicaContext* context = strategy.is_default() ? &default_replica_context() : nullptr;
-  thread_context().stack.push_back({&strategy, context});
-}
-
-void Scope::exit() {
-  if (strategy_ == nullptr) return;
-  auto& stack = thread_context().stack;
-  if (stack.size() != depth_ + 1) {
-    throw FailedPrecondition(
-        cat("scope [", strategy_->name(), "]: left while ",
-            static_cast<int64_t>(stack.size()) - 1 - static_cast<int64_t>(depth_),
-            " scopes entered after it are open, expected the reverse order; leave the inner ones "
-            "first"));
-  }
-  stack.pop_back();
-  strategy_ = nullptr;
-}
-
-Scope::~Scope() {
-  if (strategy_ == nullptr) return;
-  auto& stack = thread_context().stack;
-  if (stack.size() != depth_ + 1) {
-    log_line(LogLevel::kError,
-             cat("scope [", strategy_->name(),
-                 "]: destroyed out of order; scopes opened after it are closed too"));
-  }
-  while (stack.size() > depth_) stack.pop_back();
-}
-
-// ---- Strategy
-// ------------------------------------------------------------------------------------------------------------------
 
 /// Generators of the local replicas, seeded anew after each set_seed.
 struct Strategy::Random {
@@ -76,6 +24,13 @@ struct Strategy::Random {
 
 namespace {
 std::atomic<int64_t> g_num_strategies{0};
+
+/// NCCL where all devices are GPUs and the build has it.
+AnyCrossDeviceOps default_cross_device_ops(const std::vector<DeviceName>& devices) {
+  bool nccl = NcclAllReduce::is_built() && devices.size() > 1;
+  for (const DeviceName& device : devices) nccl = nccl && device.kind == DeviceName::Kind::kCuda;
+  return nccl ? AnyCrossDeviceOps(NcclAllReduce()) : AnyCrossDeviceOps(ReductionToOneDevice());
+}
 }  // namespace
 
 Strategy::Strategy(std::vector<DeviceName> devices, Settings settings)
@@ -83,17 +38,22 @@ Strategy::Strategy(std::vector<DeviceName> devices, Settings settings)
       num_replicas_(static_cast<int>(devices_.size())),
       threads_per_replica_(std::max(1, available_cores() / std::max(1, num_replicas_))),
       is_default_(settings.is_default),
+      has_own_cross_device_ops_(static_cast<bool>(settings.cross_device_ops)),
       cross_device_ops_(std::move(settings.cross_device_ops)),
       communication_options_(settings.communication_options),
       parameter_device_(settings.parameter_device),
       lifetime_(std::make_shared<int>(0)),
       random_(std::make_unique<Random>()) {
   communication_options_.merged_with({});  // checks the fields
-  if (!cross_device_ops_) cross_device_ops_ = ReductionToOneDevice();
+  if (!cross_device_ops_) cross_device_ops_ = default_cross_device_ops(devices_);
+  cross_device_ops_->check_devices(devices_);
   random_->index = is_default_ ? -1 : g_num_strategies.fetch_add(1);
 }
 
-Strategy::~Strategy() = default;
+Strategy::~Strategy() {
+  auto& stack = thread_context().stack;
+  if (stack.size() == 1 && stack[0].is_set && stack[0].strategy == this) stack.clear();
+}
 
 at::Generator& Strategy::generator(int local_replica) {
   MutexLock lock(random_->mutex);
@@ -123,15 +83,21 @@ void Strategy::check_usable(const char* operation) const {
                                "possible, leave the other one first"));
 }
 
-void Strategy::check_cross_replica(const char* operation) const {
-  check_usable(operation);
-  ReplicaContext* replica = get_replica_context();
-  if (replica != nullptr && !replica->strategy().is_default()) {
-    throw FailedPrecondition(cat(operation, " [", name(), " replica ",
-                                 replica->replica_id_in_sync_group(),
-                                 "]: called inside a replica, expected cross-replica context; call "
-                                 "it outside run or inside merge_call"));
+void Strategy::check_cross_replica(const char* operation, const char* remedy) const {
+  const auto& stack = thread_context().stack;
+  if (stack.empty()) return;
+  const ContextEntry& here = stack.back();
+  if (here.is_default_mode || (here.strategy == this && here.replica == nullptr)) return;
+  if (here.strategy != this) {
+    throw FailedPrecondition(cat(operation, " [", name(),
+                                 "]: called in a context of another strategy (",
+                                 here.strategy->name(),
+                                 "), expected its own scope or none; mixing strategies is not "
+                                 "possible, leave the other one first"));
   }
+  throw FailedPrecondition(
+      cat(operation, " [", name(), " replica ", here.replica->replica_id_in_sync_group(),
+          "]: called inside a replica, expected cross-replica context; ", remedy));
 }
 
 void Strategy::run_replicas(FunctionRef<void(int)> body) {
@@ -156,96 +122,6 @@ void Strategy::on_replica_team(FunctionRef<void()> body) const {
   body();
 }
 
-Tensor Strategy::reduce(AnyReduceOp op, const PerReplica<Tensor>& value) {
-  check_cross_replica("reduce");
-  if (static_cast<int>(value.size()) != num_local_replicas()) {
-    throw InvalidArgument(cat("reduce [", name(), "]: ", value.size(), " components, expected ",
-                              num_local_replicas(),
-                              ", one a replica; pass what this strategy's run returned"));
-  }
-  at::NoGradGuard no_grad;
-  return cross_device_ops().reduce(op, value);
-}
-
-Tensor Strategy::reduce(AnyReduceOp op, const Mirrored<Tensor>& value) {
-  check_cross_replica("reduce");
-  if (ReduceOp(op) == ReduceOp::kSum && num_replicas_ > 1) {
-    throw InvalidArgument(
-        cat("reduce [", name(),
-            "]: SUM of a Mirrored value, expected MEAN; the value is the same on every replica, "
-            "multiply it by num_replicas_in_sync() if that is meant"));
-  }
-  return value[0].detach();
-}
-
-Tensor Strategy::reduce(AnyReduceOp op, const Tensor& value) {
-  check_cross_replica("reduce");
-  if (ReduceOp(op) == ReduceOp::kSum && num_replicas_ > 1) {
-    throw InvalidArgument(cat("reduce [", name(), "]: SUM of a tensor that is no PerReplica with ",
-                              num_replicas_,
-                              " replicas, expected a PerReplica; it is unclear whether it counts "
-                              "once or once a replica"));
-  }
-  return value.detach();
-}
-
-Tensor Strategy::reduce(AnyReduceOp op, const Variable& value) {
-  return reduce(op, PerReplica<Tensor>(value.components()));
-}
-
-Tensor Strategy::reduce(AnyReduceOp op, const PerReplica<Tensor>& value,
-                        std::vector<int64_t> axes) {
-  check_cross_replica("reduce");
-  at::NoGradGuard no_grad;
-  std::vector<Tensor> sums;
-  std::vector<Tensor> counts;
-  for (const Tensor& component : value.values()) {
-    int64_t count = 1;
-    for (int64_t axis : axes) {
-      if (axis < -component.dim() || axis >= component.dim()) {
-        throw InvalidArgument(cat("reduce [", name(), "]: axis ", axis, " of a component of shape ",
-                                  shape_text(component.sizes()), ", expected from ",
-                                  -component.dim(), " to ", component.dim() - 1));
-      }
-      count *= component.size(axis);
-    }
-    sums.push_back(component.sum(axes, /*keepdim=*/false, component.scalar_type()));
-    counts.push_back(at::full({}, count, at::kLong));
-  }
-  Tensor sum = reduce(ReduceOp::kSum, PerReplica<Tensor>(std::move(sums)));
-  if (ReduceOp(op) == ReduceOp::kSum) return sum;
-  const Tensor count = collectives::local_reduce(ReduceOp::kSum, counts);
-  if (!sum.is_floating_point()) sum = sum.to(at::kDouble);
-  return sum / count.to(sum.device());
-}
-
-Tensor Strategy::gather(const PerReplica<Tensor>& value, int64_t axis) {
-  check_cross_replica("gather");
-  at::NoGradGuard no_grad;
-  const Tensor& first = value[0];
-  std::vector<Tensor> parts;
-  for (const Tensor& component : value.values()) {
-    if (component.dim() == 0)
-      throw InvalidArgument(cat(
-          "gather [", name(), "]: a scalar component, expected rank 1 or more; use unsqueeze(0)"));
-    if (axis < -component.dim() || axis >= component.dim() || component.dim() != first.dim()) {
-      throw InvalidArgument(cat("gather [", name(), "]: axis ", axis, " of components of shape ",
-                                shape_text(first.sizes()), " and ", shape_text(component.sizes()),
-                                ", expected one rank and an axis below it"));
-    }
-    for (int64_t dim = 0; dim < component.dim(); ++dim) {
-      if (dim != at::maybe_wrap_dim(axis, component.dim()) &&
-          component.size(dim) != first.size(dim)) {
-        throw InvalidArgument(cat("gather [", name(), "]: components of shape ",
-                                  shape_text(first.sizes()), " and ", shape_text(component.sizes()),
-                                  ", expected equal sizes but for axis ", axis));
-      }
-    }
-    parts.push_back(component.to(first.device()));
-  }
-  return at::cat(parts, axis);
-}
-
 std::shared_ptr<DistributedPlan> Strategy::distribute_plan(std::shared_ptr<const data::Plan> plan,
                                                            const InputOptions& options) {
   return make_rebatched_plan(std::move(plan), num_replicas_, devices_, options);
@@ -258,14 +134,26 @@ std::shared_ptr<DistributedPlan> Strategy::distribute_plans_from_function(
 }
 
 std::string Strategy::summary() const {
-  return cat(name(), ": ", num_replicas_, num_replicas_ == 1 ? " replica on " : " replicas on ",
+  const bool one = num_replicas_ == 1;
+  std::string why = has_own_cross_device_ops_ ? "as asked for" : "the default";
+  if (one) why = "one replica: nothing to reduce";
+  if (!one && !has_own_cross_device_ops_ && devices_[0].kind == DeviceName::Kind::kCpu)
+    why = "the default of CPU devices: in process, in replica order";
+  std::string variables = "one component a replica";
+  if (one) variables = cat("on ", devices_[0]);
+  if (parameter_device_) variables = cat("one copy, on ", *parameter_device_);
+  if (!one && !parameter_device_ && devices_[0].kind == DeviceName::Kind::kCpu)
+    variables += ", which share one copy while they are equal";
+  return cat(name(), ": ", num_replicas_, one ? " replica on " : " replicas on ",
              join(devices_, ", "), "\n  threads: ", threads_per_replica_, " of ", available_cores(),
-             " cores for each replica\n  reduction: ", cross_device_ops().name(),
-             num_replicas_ > 1 ? " (in process)" : " (one replica: nothing to reduce)", "\n");
+             " cores for each replica\n  reduction: ", cross_device_ops().name(), " (", why,
+             ")\n  variables: ", variables, "\n  batch: ",
+             one ? std::string("the global batch is the replica's")
+                 : cat("a global batch is cut among ", num_replicas_, " replicas"),
+             "\n");
 }
 
 // ---- the default strategy
-// ------------------------------------------------------------------------------------------------------
 
 namespace {
 

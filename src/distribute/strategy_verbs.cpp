@@ -2,12 +2,22 @@
 // asking where things are.
 
 #include <algorithm>
+#include <cstring>
 
 #include "distribute/context_stack.h"
 #include "distribute/variable_state.h"
-#include "tutti/distribute/strategy.h"
+#include "tutti/distribute/extended.h"
 
 namespace tutti::distribute {
+namespace {
+
+std::string join_keys(const std::map<std::string, MultiStepContext::Output>& outputs) {
+  std::vector<std::string> keys;
+  for (const auto& [key, output] : outputs) keys.push_back(key);
+  return join(keys, ", ");
+}
+
+}  // namespace
 
 // ---- reduce_to, batch_reduce_to, broadcast_to
 
@@ -15,6 +25,7 @@ Mirrored<Tensor> Strategy::reduce_to(AnyReduceOp op, const PerReplica<Tensor>& v
                                      const Destinations& destinations,
                                      const CommunicationOptions& options) {
   check_cross_replica("reduce_to");
+  check_components("reduce_to", value.size());
   return cross_device_ops().reduce(op, value, destinations,
                                    communication_options_.merged_with(options));
 }
@@ -35,6 +46,7 @@ Mirrored<IndexedSlices> Strategy::reduce_to(AnyReduceOp op, const PerReplica<Ind
                                             const Destinations& destinations,
                                             const CommunicationOptions& options) {
   check_cross_replica("reduce_to");
+  check_components("reduce_to", value.size());
   return cross_device_ops().reduce(op, value, destinations,
                                    communication_options_.merged_with(options));
 }
@@ -43,6 +55,10 @@ std::vector<ReductionResult> Strategy::batch_reduce_to(AnyReduceOp op,
                                                        const std::vector<ValueDestinations>& values,
                                                        const CommunicationOptions& options) {
   check_cross_replica("batch_reduce_to");
+  for (const ValueDestinations& item : values) {
+    std::visit([this](const auto& value) { check_components("batch_reduce_to", value.size()); },
+               item.value);
+  }
   return cross_device_ops().batch_reduce(op, values, communication_options_.merged_with(options));
 }
 
@@ -61,11 +77,11 @@ void Strategy::refuse_per_replica(const char* operation, std::size_t components)
 }
 
 std::vector<int> Strategy::update_copies(const Variable& variable, FunctionRef<void(int)> body) {
-  check_cross_replica("update");
+  check_cross_replica("update", "use get_replica_context()->update");
   check_owner("update", variable);
   const auto& state = variable.state();
-  std::vector<int> copies(static_cast<std::size_t>(num_local_replicas()));
-  for (std::size_t r = 0; r < copies.size(); ++r) {
+  std::vector<int> copies(static_cast<std::size_t>(num_local_replicas()), 0);
+  for (std::size_t r = 0; r < std::min(copies.size(), state.components.size()); ++r) {
     copies[r] = static_cast<int>(r);
     for (std::size_t earlier = 0; earlier < r; ++earlier) {
       if (state.components[earlier].data_ptr() == state.components[r].data_ptr() &&
@@ -84,7 +100,7 @@ std::vector<int> Strategy::update_copies(const Variable& variable, FunctionRef<v
 }
 
 void Strategy::update_devices(const Destinations& devices, FunctionRef<void(int)> body) {
-  check_cross_replica("update_non_slot");
+  check_cross_replica("update_non_slot", "call it inside merge_call");
   for (const DeviceName& device : devices.devices()) {
     const auto here = std::find(devices_.begin(), devices_.end(), device);
     const int replica = here == devices_.end() ? 0 : static_cast<int>(here - devices_.begin());
@@ -128,7 +144,7 @@ std::vector<DeviceName> Strategy::non_slot_devices(const std::vector<Variable>& 
 }
 
 Scope Strategy::colocate_vars_with(const Variable& variable) {
-  if (&get_strategy() != this) {
+  if (&get_strategy() != this || !in_cross_replica_context()) {
     throw FailedPrecondition(cat("colocate_vars_with [", name(),
                                  "]: called outside this strategy's scope, expected inside; "
                                  "enter scope() first"));
@@ -136,5 +152,66 @@ Scope Strategy::colocate_vars_with(const Variable& variable) {
   check_owner("colocate_vars_with", variable);
   return Scope(*this);  // all variables of one strategy live on the same devices
 }
+
+// ---- steps and host data
+
+MultiStepContext::MultiStepContext(const std::map<std::string, Tensor>& initial)
+    : outputs_(initial.begin(), initial.end()) {}
+
+void MultiStepContext::set_last_step_output(const std::string& name, const Tensor& output,
+                                            std::optional<AnyReduceOp> op) {
+  ReplicaContext* replica = get_replica_context();
+  if (replica == nullptr) {
+    outputs_[name] = op ? get_strategy().reduce(*op, output) : output;
+    return;
+  }
+  if (!op) {
+    throw InvalidArgument(cat("set_last_step_output [", name,
+                              "]: no reduction inside a replica, expected SUM or MEAN; pass it, or "
+                              "set the output outside run"));
+  }
+  replica->merge_call(
+      [&](Strategy& strategy, const PerReplica<Tensor>& outputs) {
+        outputs_[name] = strategy.reduce(*op, outputs);
+      },
+      output);
+}
+
+void MultiStepContext::set_last_step_output(const std::string& name,
+                                            const PerReplica<Tensor>& output,
+                                            std::optional<AnyReduceOp> op) {
+  if (op) {
+    outputs_[name] = get_strategy().reduce(*op, output);
+  } else {
+    outputs_[name] = output;
+  }
+}
+
+const Tensor& MultiStepContext::last_step_output(const std::string& name) const {
+  const auto found = outputs_.find(name);
+  if (found == outputs_.end())
+    throw NotFound(
+        cat("last_step_output [", name, "]: not set, expected one of ", join_keys(outputs_)));
+  if (const auto* tensor = std::get_if<Tensor>(&found->second)) return *tensor;
+  throw InvalidArgument(cat("last_step_output [", name,
+                            "]: a PerReplica, expected one tensor; set it with a reduction, or "
+                            "take it from last_step_outputs()"));
+}
+
+namespace internal {
+
+Tensor host_copy(const void* data, at::ScalarType dtype, std::vector<int64_t> sizes) {
+  Tensor copy = at::empty(sizes, dtype);
+  if (copy.numel() > 0) std::memcpy(copy.mutable_data_ptr(), data, copy.nbytes());
+  return copy;
+}
+
+Tensor host_copy(const Tensor& tensor) {
+  if (!tensor.defined())
+    throw InvalidArgument("make_numpy_dataset: an undefined tensor, expected an array of rows");
+  return tensor.detach().to(at::kCPU, tensor.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
+}
+
+}  // namespace internal
 
 }  // namespace tutti::distribute

@@ -151,6 +151,7 @@ std::shared_ptr<VariableState> make_variable_state(const Tensor& initial_value,
 Variable::Variable(const Tensor& initial_value, const VariableOptions& options) {
   distribute::ReplicaContext* replica = distribute::get_replica_context();
   Strategy& strategy = distribute::get_strategy();
+  distribute::check_scopes_unmixed("Variable");
   if (replica == nullptr || strategy.is_default()) {
     state_ = internal::make_variable_state(initial_value, options, strategy);
     return;

@@ -64,5 +64,51 @@ TEST(IndexedSlices, RefusesIndicesOutOfRange) {
                "indices from -1 to 0");
 }
 
+TEST(IndexedSlices, DeduplicatedAddsUpEveryFloatingDtypeAndRank) {
+  for (const auto dtype : {at::kFloat, at::kDouble, at::kHalf, at::kLong}) {
+    const Tensor values = at::arange(5 * 6, at::kLong).view({5, 2, 3}).to(dtype);
+    const IndexedSlices slices{values, rows({7, 2, 7, 2, 7}), {9, 2, 3}};
+    const IndexedSlices single = slices.deduplicated();
+    EXPECT_TENSOR_EQ(single.indices, rows({2, 7}));
+    EXPECT_EQ(single.values.scalar_type(), dtype);
+    EXPECT_TENSOR_EQ(single.values,
+                     at::stack({values[1] + values[3], values[0] + values[2] + values[4]}));
+  }
+}
+
+TEST(IndexedSlices, DeduplicatedTakesValuesThatAreStoredInAnotherOrder) {
+  const Tensor values = at::arange(6, at::kFloat).view({2, 3}).t();
+  const IndexedSlices slices{values, rows({1, 0, 1}), {2, 2}};
+  EXPECT_TENSOR_EQ(slices.deduplicated().values, at::tensor({1.f, 4.f, 2.f, 8.f}).view({2, 2}));
+}
+
+TEST(IndexedSlices, DeduplicatedOfRowsWithoutEntriesKeepsTheRows) {
+  const IndexedSlices slices{at::zeros({3, 0}), rows({1, 0, 1}), {2, 0}};
+  EXPECT_EQ(slices.deduplicated().values.sizes(), at::IntArrayRef({2, 0}));
+}
+
+TEST(IndexedSlices, GoToLibTorchsSparseLayoutAndBack) {
+  const IndexedSlices slices{at::tensor({1.f, 2.f, 3.f}).view({3, 1}), rows({2, 0, 2}), {4, 1}};
+  const Tensor sparse = slices.to_sparse();
+  EXPECT_EQ(sparse.layout(), at::kSparse);
+  EXPECT_TENSOR_EQ(sparse.to_dense(), slices.to_dense());
+  const IndexedSlices back = IndexedSlices::from_sparse(sparse);
+  EXPECT_TENSOR_EQ(back.indices, slices.indices);
+  EXPECT_TENSOR_EQ(back.values, slices.values);
+  EXPECT_EQ(back.dense_shape, slices.dense_shape);
+}
+
+TEST(IndexedSlices, FromSparseRefusesOtherLayouts) {
+  EXPECT_ERROR(IndexedSlices::from_sparse(at::ones({2, 2})), InvalidArgument, "layout Strided");
+  EXPECT_ERROR(IndexedSlices::from_sparse(Tensor()), InvalidArgument, "undefined");
+  EXPECT_ERROR(IndexedSlices::from_sparse(at::eye(2).to_sparse()), InvalidArgument,
+               "2 sparse dimensions");
+}
+
+TEST(IndexedSlices, PrintTheirParts) {
+  EXPECT_EQ(cat(IndexedSlices{at::tensor({1.5f, 2.f}), rows({3, 0}), {4}}),
+            "IndexedSlices(indices=[3 0], values=[1.5 2. ], dense_shape=(4,))");
+}
+
 }  // namespace
 }  // namespace tutti

@@ -33,6 +33,8 @@ class AnyReduceOp {
   AnyReduceOp(const char* name) : op_(collectives::reduce_op_from_name(name)) {}  // NOLINT
   AnyReduceOp(std::string_view name)                                              // NOLINT
       : op_(collectives::reduce_op_from_name(name)) {}
+  AnyReduceOp(const std::string& name)  // NOLINT
+      : op_(collectives::reduce_op_from_name(name)) {}
   operator ReduceOp() const { return op_; }  // NOLINT
 
  private:
@@ -72,14 +74,15 @@ struct ValueDestinations {
 /// immutable and may be used by several threads.
 ///
 /// Values have one component for each contributing replica, all of one dtype and shape; MEAN
-/// divides by their number. Inputs are never written and never alias results. IndexedSlices come
-/// back as IndexedSlices: the concatenation of the components in replica order, not deduplicated,
-/// values divided for MEAN.
+/// divides by their number, and gives float64 for integers. Inputs are never written and never
+/// alias results. IndexedSlices come back as IndexedSlices: the concatenation of the components in
+/// replica order, not deduplicated, values divided for MEAN.
 class CrossDeviceOps {
  public:
   virtual ~CrossDeviceOps() = default;
 
-  /// Throws InvalidArgument for a PerReplica that is empty or whose components disagree.
+  /// Throws InvalidArgument for a PerReplica that is empty or whose components disagree, and for an
+  /// implementation that does not give one result for each destination.
   Mirrored<Tensor> reduce(AnyReduceOp op, const PerReplica<Tensor>& value,
                           const Destinations& destinations,
                           const CommunicationOptions& options = {}) const;
@@ -98,9 +101,13 @@ class CrossDeviceOps {
 
   /// The class' name, as `strategy.summary()` prints it.
   virtual std::string name() const = 0;
+  /// Called when a strategy on these devices is made with it; throws InvalidArgument when it cannot
+  /// serve them.
+  virtual void check_devices(const std::vector<DeviceName>& devices) const;
 
  protected:
-  /// The overridable parts; what they get is checked.
+  /// The overridable parts. What they get is checked, carries no gradient, and is no integer for
+  /// MEAN. One result for each destination, in order; none may alias an input.
   virtual Mirrored<Tensor> reduce_implementation(ReduceOp op, const PerReplica<Tensor>& value,
                                                  const Destinations& destinations,
                                                  const CommunicationOptions& options) const;
@@ -115,8 +122,8 @@ class CrossDeviceOps {
 struct ReductionToOneDeviceOptions {
   /// Empty: the first destination.
   std::string reduce_to_device = "";
-  /// Adds up the components, which are on one device, in replica order. Empty: their sum, added in
-  /// replica order.
+  /// Adds up the components, which are on one device, in replica order; must not write to them.
+  /// Empty: their sum, added in replica order.
   std::function<Tensor(const std::vector<Tensor>&)> accumulation_fn = {};
 };
 
@@ -144,14 +151,17 @@ struct NcclAllReduceOptions {
   int num_packs = 1;
 };
 
-/// NCCL between GPUs, one pack after the other. Only for CUDA devices and a build with NCCL: a
-/// strategy on CPU devices refuses it with InvalidArgument that names the alternatives. Integers
-/// and values that live elsewhere than their destinations are added on one device.
+/// NCCL between GPUs, one pack after the other. Only for CUDA devices and a build with NCCL: CPU
+/// devices and CPU values are InvalidArgument that names the alternatives. Integers and values that
+/// live elsewhere than their destinations are added on one device.
 class NcclAllReduce : public CrossDeviceOps {
  public:
   /// Throws InvalidArgument when num_packs is negative.
   explicit NcclAllReduce(NcclAllReduceOptions options = {});
   std::string name() const override { return "NcclAllReduce"; }
+  void check_devices(const std::vector<DeviceName>& devices) const override;
+  /// True when this build has NCCL.
+  static bool is_built();
   int num_packs() const { return options_.num_packs; }
 
  protected:

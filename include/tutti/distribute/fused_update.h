@@ -29,7 +29,10 @@ class UpdateRule {
                       bool decay) const = 0;
   virtual void update(double* weights, const double* gradients, double* const* slots, int64_t n,
                       bool decay) const = 0;
-  /// The same by tensor operations: the oracle of the two above, and the way on other devices and
+  /// True when a gradient of 0 leaves the weight and the slots as they are. Rows that no replica
+  /// looked up are then not touched. Asked after begin_step.
+  virtual bool is_identity_at_zero(bool /*decay*/) const { return false; }
+  /// The updates by tensor operations: their oracle, and the way on other devices and
   /// dtypes.
   virtual void update_tensors(Tensor& weights, const Tensor& gradients, std::vector<Tensor>& slots,
                               bool decay) const = 0;
@@ -52,10 +55,18 @@ class FusedUpdate {
               GradientClipping clipping, std::vector<bool> decay);
   ~FusedUpdate();
 
-  /// Collective in a replica context: gradients (undefined: none) of this replica in the order of
-  /// the variables; every replica calls it. Outside replicas the gradients are the aggregated ones.
-  /// The gradients are left as they are. When `sum_replicas` is false they are already equal
-  /// everywhere and are not added.
+  /// Collective in a replica context: gradients of this replica in the order of the variables;
+  /// every replica calls it. Outside replicas the gradients are the aggregated ones. The gradients
+  /// are left as they are. When `sum_replicas` is false they are already equal everywhere and are
+  /// not added.
+  ///
+  /// An undefined gradient counts as zero while another replica has one; a variable without any is
+  /// not updated, with one warning. No gradient for any variable on any replica: InvalidArgument on
+  /// all of them.
+  ///
+  /// Gradients of sparse layout (nn::embedding_lookup) are joined row by row and never made dense
+  /// as long as every replica that has one brings it so; clipping sees each row once. The numbers
+  /// are those of the dense gradients; rules that are the identity at zero touch the rows alone.
   void apply(const std::vector<Tensor>& gradients, bool sum_replicas = true);
 
   int64_t iterations() const;

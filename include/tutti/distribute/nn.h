@@ -24,6 +24,12 @@ Tensor compute_average_loss(const Tensor& per_example_loss,
 /// context only.
 Tensor scale_regularization_loss(const Tensor& regularization_loss);
 
+/// The rows `ids` (int32 or int64, any shape) of `params` (rank 1 or more): shape ids.shape +
+/// params.shape[1:]. Gradient to `params`: only the rows that were looked up, in LibTorch's sparse
+/// layout; optimizers take it as it is. InvalidArgument for other dtypes and for ids out of range
+/// (on GPUs LibTorch finds these later).
+Tensor embedding_lookup(const Variable& params, const Tensor& ids);
+
 namespace internal {
 /// A Variable whose components become the given parameters (one a local replica), all equal to the
 /// first.

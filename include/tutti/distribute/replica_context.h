@@ -1,6 +1,7 @@
 #pragma once
 // What a function sees inside `run`: which replica it is, the collectives, merge_call.
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <optional>
@@ -25,6 +26,27 @@ struct Generator;
 namespace tutti::collectives {
 class Rendezvous;
 }
+
+namespace tutti::internal {
+
+/// A variable is its own container: what is the same one on every replica comes back as it is.
+template <template <class> class Wrap>
+struct Regroup<Variable, Wrap> {
+  using Type = Variable;
+  static Type of(std::vector<Variable> results) {
+    for (const Variable& variable : results) {
+      if (!variable.is_same(results[0])) {
+        throw InvalidArgument(cat("regroup: the variables \"", results[0].name(), "\" and \"",
+                                  variable.name(),
+                                  "\" on different replicas, expected the same one; return their "
+                                  "values instead"));
+      }
+    }
+    return results[0];
+  }
+};
+
+}  // namespace tutti::internal
 
 namespace tutti::distribute {
 
@@ -56,13 +78,101 @@ void collect_leaves(T& value, std::vector<ReducibleLeaf>& leaves) {
   } else if constexpr (std::is_same_v<T, Nest>) {
     if (value.is_leaf()) leaves.emplace_back(&value.leaf());
     for (Nest& item : value.items()) collect_leaves(item, leaves);
-  } else if constexpr (requires { value.begin()->second; }) {
+  } else if constexpr (tutti::internal::kIsMap<T>) {
     for (auto& [key, item] : value) collect_leaves(item, leaves);
   } else if constexpr (requires { value.begin(); }) {
     for (auto& item : value) collect_leaves(item, leaves);
   } else {
     std::apply([&](auto&... items) { (collect_leaves(items, leaves), ...); }, value);
   }
+}
+
+/// A nest with distributed values in it.
+template <class T>
+concept DistributedNest =
+    tutti::internal::Select<T>::kDistributed && !tutti::internal::kIsDistributedValues<T>;
+
+template <class Arg>
+decltype(auto) selected(int replica, Arg& arg) {
+  return tutti::internal::Select<std::remove_cv_t<Arg>>::of(static_cast<std::size_t>(replica), arg);
+}
+
+/// `fn` with what `replica` sees of each argument; one tuple is spread when fn does not take it.
+template <class Fn, class... Args>
+decltype(auto) invoke_replica(Fn& fn, int replica, Args&... args) {
+  if constexpr (std::is_invocable_v<Fn&, decltype(selected(replica, args))...>) {
+    return fn(selected(replica, args)...);
+  } else {
+    static_assert(sizeof...(Args) == 1,
+                  "run: fn cannot be called with these arguments, each replica's part of them");
+    return std::apply(fn, selected(replica, args)...);
+  }
+}
+
+/// Components of the largest PerReplica in `value`, 0 when there is none.
+template <class T>
+std::size_t per_replica_size(const T& value) {
+  std::size_t largest = 0;
+  [[maybe_unused]] auto look = [&largest](const auto& item) {
+    largest = std::max(largest, per_replica_size(item));
+  };
+  if constexpr (tutti::internal::kIsPerReplica<T>) {
+    largest = value.size();
+  } else if constexpr (tutti::internal::kIsRunTimeNest<T>) {
+    value.for_each(look);
+  } else if constexpr (tutti::internal::kIsMap<T>) {
+    for (const auto& [key, item] : value) look(item);
+  } else if constexpr (tutti::internal::kIsVector<T>) {
+    for (const auto& item : value) look(item);
+  } else if constexpr (tutti::internal::kIsTuple<T>) {
+    std::apply([&look](const auto&... items) { (look(items), ...); }, value);
+  }
+  return largest;
+}
+
+/// A copy of what local replica `replica` holds of `value`: as select_replica, and of a Variable
+/// its component.
+template <class T>
+auto local_part(std::size_t replica, const T& value) {
+  [[maybe_unused]] auto part = [replica](const auto& item) { return local_part(replica, item); };
+  if constexpr (tutti::internal::kIsDistributedValues<T>) {
+    return typename T::value_type(value[replica]);
+  } else if constexpr (requires { value.components(); }) {
+    auto components = value.components();
+    return components[std::min(replica, components.size() - 1)];
+  } else if constexpr (tutti::internal::kIsRunTimeNest<T>) {
+    return value.map_leaves(part);
+  } else if constexpr (tutti::internal::kIsMap<T>) {
+    std::map<std::string, decltype(part(value.begin()->second))> parts;
+    for (const auto& [key, item] : value) parts.emplace(key, part(item));
+    return parts;
+  } else if constexpr (tutti::internal::kIsVector<T>) {
+    std::vector<std::decay_t<decltype(part(*value.begin()))>> parts;
+    for (const auto& item : value) parts.push_back(part(item));
+    return parts;
+  } else if constexpr (tutti::internal::kIsTuple<T> && requires { value.first; }) {
+    return std::pair(part(value.first), part(value.second));
+  } else if constexpr (tutti::internal::kIsTuple<T>) {
+    return std::apply(
+        [&part](const auto&... items) {
+          return std::tuple<decltype(part(items))...>(part(items)...);
+        },
+        value);
+  } else {
+    return value;
+  }
+}
+
+/// What Strategy::local_results gives.
+template <class T>
+auto local_parts(int replicas, const T& value) {
+  std::size_t count = tutti::internal::kIsNest<T> ? static_cast<std::size_t>(replicas) : 1;
+  if constexpr (requires { value.components(); }) count = value.components().size();
+  if constexpr (tutti::internal::kIsDistributedValues<T>) count = value.size();
+  std::vector<std::decay_t<decltype(local_part(0, value))>> parts;
+  parts.reserve(count);
+  for (std::size_t i = 0; i < count; ++i) parts.push_back(local_part(i, value));
+  return parts;
 }
 }  // namespace internal
 
@@ -77,7 +187,8 @@ ReplicaContext* get_replica_context();
 bool in_cross_replica_context();
 
 /// Leaves the strategy that was set before on this thread and makes `strategy` current, without a
-/// guard; null clears. FailedPrecondition inside a scope and inside a replica, whatever is set.
+/// guard; null (or the default strategy) clears. Its own scope may be entered meanwhile, another
+/// strategy's not. FailedPrecondition inside a scope and inside a replica, whatever is set.
 void set_strategy(Strategy* strategy);
 /// Which component the running Strategy::update works on; nothing elsewhere.
 std::optional<int> get_update_replica_id();
@@ -197,19 +308,24 @@ struct ValueContext {
 
 /// Makes its strategy current on this thread from Strategy::scope() until it dies or exit(). Guards
 /// of one strategy may be nested; guards must be left in the reverse order: exit() throws
-/// FailedPrecondition otherwise, the destructor logs.
+/// FailedPrecondition otherwise, the destructor logs and closes what is open inside too. Used on
+/// the thread that made it.
 class Scope {
  public:
   ~Scope();
   Scope(const Scope&) = delete;
   Scope& operator=(const Scope&) = delete;
+  /// Enters once more, inside itself or after exit(); each needs an exit() of its own. Throws as
+  /// Strategy::scope does.
+  void enter();
+  /// Does nothing when it is not entered.
   void exit();
 
  private:
   friend class Strategy;
   explicit Scope(Strategy& strategy);
   Strategy* strategy_;
-  std::size_t depth_;
+  int times_entered_ = 0;
 };
 
 namespace internal {
@@ -219,9 +335,19 @@ template <class T>
 T detach_result(T value) {
   if constexpr (std::is_same_v<T, Tensor>) {
     return detached(value);
-  } else {
-    return value;
+  } else if constexpr (kReducible<T>) {
+    std::vector<ReducibleLeaf> leaves;
+    collect_leaves(value, leaves);
+    for (ReducibleLeaf& leaf : leaves) {
+      if (auto* tensor = std::get_if<Tensor*>(&leaf)) {
+        **tensor = detached(**tensor);
+      } else {
+        Tensor& values = std::get<IndexedSlices*>(leaf)->values;
+        values = detached(values);
+      }
+    }
   }
+  return value;
 }
 }  // namespace internal
 

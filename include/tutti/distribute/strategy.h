@@ -1,7 +1,9 @@
 #pragma once
 // A strategy: on which devices the replicas live, how they run, how their values meet.
 
+#include <algorithm>
 #include <atomic>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,6 +34,7 @@ struct RunOptions {
 };
 
 class StrategyExtended;
+class MultiStepContext;
 
 /// Used by one user thread at a time: a second one at the same moment gets FailedPrecondition.
 /// Strategies are independent. A strategy must outlive the calls made with it; variables may
@@ -60,7 +63,7 @@ class Strategy {
   /// PerReplica, or nothing. The first exception of a replica aborts and joins the others and is
   /// thrown here with theirs listed.
   template <class Fn, class... Args>
-  auto run(Fn&& fn, Args&&... args);
+  requires(!std::is_same_v<std::decay_t<Fn>, RunOptions>) auto run(Fn&& fn, Args&&... args);
   template <class Fn, class... Args>
   auto run(const RunOptions&, Fn&& fn, Args&&... args) {
     return run(std::forward<Fn>(fn), std::forward<Args>(args)...);
@@ -69,29 +72,42 @@ class Strategy {
   /// Reduction over the replicas; the result carries no gradient. Shapes must agree.
   Tensor reduce(AnyReduceOp op, const PerReplica<Tensor>& value);
   IndexedSlices reduce(AnyReduceOp op, const PerReplica<IndexedSlices>& value);
-  /// Mirrored: MEAN gives the value, SUM is InvalidArgument. A plain tensor likewise when there is
-  /// more than one replica.
+  /// What is the same on every replica (a Mirrored, a plain tensor, a host number, an ON_WRITE
+  /// variable): MEAN gives the value; SUM does with one replica, and of the number 0, and is
+  /// InvalidArgument otherwise. Of an ON_READ variable the components are reduced.
   Tensor reduce(AnyReduceOp op, const Mirrored<Tensor>& value);
   Tensor reduce(AnyReduceOp op, const Tensor& value);
   Tensor reduce(AnyReduceOp op, const Variable& value);
+  template <class Number>
+  requires(std::is_arithmetic_v<Number>) Number reduce(AnyReduceOp op, Number value) {
+    check_same_everywhere(op, "a host number", value == Number(0));
+    return value;
+  }
   /// First over `axes` in each replica, then over the replicas. MEAN divides the sum of sums by the
   /// true number of entries, so it is right for uneven and empty replicas; integers give float64.
   Tensor reduce(AnyReduceOp op, const PerReplica<Tensor>& value, std::vector<int64_t> axes);
-  Tensor reduce(AnyReduceOp op, const PerReplica<Tensor>& value, int64_t axis) {
+  /// A plain tensor counts once a replica here.
+  Tensor reduce(AnyReduceOp op, const Tensor& value, std::vector<int64_t> axes);
+  template <class T>
+  Tensor reduce(AnyReduceOp op, const T& value, int64_t axis) {
     return reduce(op, value, std::vector<int64_t>{axis});
   }
   /// Every leaf of a nest.
-  template <class T>
-  requires(tutti::internal::Select<T>::kDistributed &&
-           !std::derived_from<T, DistributedValues<Tensor>>) auto reduce(AnyReduceOp op,
-                                                                         const T& value) {
+  template <internal::DistributedNest T>
+  auto reduce(AnyReduceOp op, const T& value) {
     return reduce_nest(op, value);
   }
+  /// TensorFlow's axis=None.
+  template <class T>
+  auto reduce(AnyReduceOp op, const T& value, std::nullopt_t) {
+    return reduce(op, value);
+  }
 
-  /// The components joined along `axis` in replica order. In a replica: FailedPrecondition (use
-  /// all_gather).
-  Tensor gather(const PerReplica<Tensor>& value, int64_t axis);
-  /// What is not distributed is the same everywhere: it comes back as it is.
+  /// The components joined along `axis` in replica order; sizes may differ along it only. Scalars
+  /// cannot be joined, but with one replica a scalar comes back as it is. In a replica:
+  /// FailedPrecondition (use all_gather).
+  Tensor gather(const DistributedValues<Tensor>& value, int64_t axis);
+  /// What is not distributed comes back as it is.
   Tensor gather(const Tensor& value, int64_t axis);
 
   // ---- moving and reducing between devices (cross-replica context; results carry no gradient)
@@ -151,27 +167,24 @@ class Strategy {
     return run(std::forward<Fn>(fn), std::forward<Args>(args)...);
   }
 
-  /// The components on this process, in replica order.
+  /// `fn(context, inputs)` `iterations` times in cross-replica context, each with the iterator's
+  /// next step; gives the context, in which fn may leave outputs. `initial` are the outputs before
+  /// the first iteration. The end of the data is OutOfRange. (Its body is in extended.h.)
+  template <class Fn, class Iterator>
+  MultiStepContext run_steps_on_iterator(Fn&& fn, Iterator& iterator, int64_t iterations = 1,
+                                         const std::map<std::string, Tensor>& initial = {});
+  /// A dataset of the slices of host arrays (vectors, spans, std::arrays, tensors, and tuples and
+  /// maps of them) along their first axis. The arrays are copied. (Its body is in extended.h.)
+  template <class... Arrays>
+  auto make_numpy_dataset(const Arrays&... arrays) const;
+
+  /// What this process holds, in replica order: the components of a distributed value or variable;
+  /// of a nest one nest a local replica, distributed leaves replaced by their component and other
+  /// leaves repeated; anything else alone.
   template <class T>
-  std::vector<T> local_results(const DistributedValues<T>& value) const {
-    return std::vector<T>(value.values().begin(), value.values().end());
+  auto local_results(const T& value) const {
+    return internal::local_parts(num_local_replicas(), value);
   }
-  std::vector<Tensor> local_results(const Variable& variable) const {
-    return variable.components();
-  }
-  /// A nest: one a local replica, with every distributed leaf replaced by its component.
-  template <class T>
-  requires(tutti::internal::Select<T>::kDistributed &&
-           !tutti::internal::kIsDistributedValues<T>) auto local_results(const T& nest) const {
-    std::vector<tutti::internal::Selected<const T>> results;
-    for (int i = 0; i < num_local_replicas(); ++i)
-      results.push_back(select_replica(static_cast<std::size_t>(i), nest));
-    return results;
-  }
-  template <class T>
-  requires(!tutti::internal::Select<T>::kDistributed &&
-           !std::is_same_v<T, Variable>) std::vector<T> local_results(const T& value)
-  const { return {value}; }
 
   /// Calls `value_fn(ValueContext)` once for each local replica, on this thread, and keeps the
   /// values where they are.
@@ -209,7 +222,8 @@ class Strategy {
   /// Set when variables have one copy only, there.
   const std::optional<DeviceName>& parameter_device() const { return parameter_device_; }
   virtual std::string name() const = 0;
-  /// A few lines: devices, threads of each replica, who reduces.
+  /// A few lines: devices, threads of each replica, who reduces and why, where variables are, what
+  /// a batch is.
   std::string summary() const;
 
   InputContext input_context() const { return InputContext(1, 0, num_replicas_); }
@@ -219,7 +233,6 @@ class Strategy {
   bool is_default() const { return is_default_; }
 
   // For the library.
-  // ---------------------------------------------------------------------------------------------------------
   /// Calls `body(local replica)` on every local replica, each in its replica context; what `run` is
   /// made of.
   void run_replicas(FunctionRef<void(int)> body);
@@ -231,7 +244,9 @@ class Strategy {
   /// Throws FailedPrecondition unless this thread may use this strategy's variables and
   /// cross-replica calls.
   void check_usable(const char* operation) const;
-  void check_cross_replica(const char* operation) const;
+  /// `remedy` says what to do inside a replica instead.
+  void check_cross_replica(const char* operation,
+                           const char* remedy = "call it outside run or inside merge_call") const;
   std::weak_ptr<void> lifetime() const { return lifetime_; }
   /// Grows whenever variables are updated; tells a tape that its forward is stale.
   std::atomic<uint64_t>& update_count() { return update_count_; }
@@ -257,6 +272,9 @@ class Strategy {
   void refuse_per_replica(const char* operation, std::size_t components) const;
   template <class Arg>
   void check_update_argument(const char* operation, const Arg& arg) const;
+  /// Throws InvalidArgument for SUM with several replicas, unless the value is zero.
+  void check_same_everywhere(ReduceOp op, const char* what, bool is_zero = false) const;
+  void check_components(const char* operation, std::size_t components) const;
   std::shared_ptr<DistributedPlan> distribute_plan(std::shared_ptr<const data::Plan> plan,
                                                    const InputOptions& options);
   std::shared_ptr<DistributedPlan> distribute_plans_from_function(
@@ -269,6 +287,7 @@ class Strategy {
   int num_replicas_;
   int threads_per_replica_;
   bool is_default_;
+  bool has_own_cross_device_ops_;
   AnyCrossDeviceOps cross_device_ops_;
   CommunicationOptions communication_options_;
   std::optional<DeviceName> parameter_device_;
@@ -280,30 +299,10 @@ class Strategy {
 };
 
 // ---- the templates behind run, update and reduce
-// --------------------------------------------------------------------------------------
-
-namespace internal {
-
-template <class Arg>
-decltype(auto) selected(int replica, Arg& arg) {
-  return tutti::internal::Select<std::remove_cv_t<Arg>>::of(static_cast<std::size_t>(replica), arg);
-}
 
 template <class Fn, class... Args>
-decltype(auto) invoke_replica(Fn& fn, int replica, Args&... args) {
-  if constexpr (std::is_invocable_v<Fn&, decltype(selected(replica, args))...>) {
-    return fn(selected(replica, args)...);
-  } else {
-    static_assert(sizeof...(Args) == 1,
-                  "run: fn cannot be called with these arguments, each replica's part of them");
-    return std::apply(fn, selected(replica, args)...);
-  }
-}
-
-}  // namespace internal
-
-template <class Fn, class... Args>
-auto Strategy::run(Fn&& fn, Args&&... args) {
+requires(!std::is_same_v<std::decay_t<Fn>, RunOptions>) auto Strategy::run(Fn&& fn,
+                                                                           Args&&... args) {
   using Result = std::decay_t<decltype(internal::invoke_replica(fn, 0, args...))>;
   if constexpr (std::is_void_v<Result>) {
     run_replicas([&](int replica) { internal::invoke_replica(fn, replica, args...); });
@@ -322,9 +321,8 @@ auto Strategy::run(Fn&& fn, Args&&... args) {
 
 template <class Arg>
 void Strategy::check_update_argument(const char* operation, const Arg& arg) const {
-  if constexpr (tutti::internal::kIsPerReplica<Arg>) {
-    if (arg.size() > 1) refuse_per_replica(operation, arg.size());
-  }
+  const std::size_t components = internal::per_replica_size(arg);
+  if (components > 1) refuse_per_replica(operation, components);
 }
 
 template <class Fn, class... Args>
@@ -371,17 +369,15 @@ auto Strategy::update_non_slot(const Destinations& colocate_with, Fn&& fn, Args&
 
 template <class T>
 auto Strategy::reduce_nest(AnyReduceOp op, const T& value) {
-  if constexpr (std::derived_from<T, DistributedValues<Tensor>> || std::is_same_v<T, Tensor>) {
+  if constexpr (!tutti::internal::kIsNest<T>) {
     return reduce(op, value);
-  } else if constexpr (requires {
-                         value.map_leaves([](const PerReplica<Tensor>& leaf) { return Tensor(); });
-                       }) {
-    return value.map_leaves([&](const PerReplica<Tensor>& leaf) { return reduce(op, leaf); });
-  } else if constexpr (requires { value.begin()->second; }) {
+  } else if constexpr (tutti::internal::kIsRunTimeNest<T>) {
+    return value.map_leaves([&](const auto& leaf) { return reduce(op, leaf); });
+  } else if constexpr (tutti::internal::kIsMap<T>) {
     std::map<std::string, decltype(reduce_nest(op, value.begin()->second))> reduced;
     for (const auto& [key, item] : value) reduced.emplace(key, reduce_nest(op, item));
     return reduced;
-  } else if constexpr (requires { value.begin(); }) {
+  } else if constexpr (tutti::internal::kIsVector<T>) {
     std::vector<decltype(reduce_nest(op, *value.begin()))> reduced;
     for (const auto& item : value) reduced.push_back(reduce_nest(op, item));
     return reduced;

@@ -62,11 +62,22 @@ class PerReplica : public DistributedValues<T> {
   using DistributedValues<T>::DistributedValues;
 };
 
-/// The same value on each replica.
+namespace internal {
+/// Which of `size` components a value that is the same everywhere stands for on this thread: the
+/// replica's own, the first one outside replicas.
+std::size_t current_component(std::size_t size);
+}  // namespace internal
+
+/// The same value on each replica. It stands for it wherever a single value is expected, in
+/// arithmetic and comparisons too; `m[i]` is component i.
 template <class T>
 class Mirrored : public DistributedValues<T> {
  public:
   using DistributedValues<T>::DistributedValues;
+  /// This replica's component; the first one outside replicas.
+  operator T() const {  // NOLINT: a mirrored value stands where the value does
+    return (*this)[internal::current_component(this->size())];
+  }
 };
 
 namespace internal {
@@ -147,11 +158,12 @@ struct Select<PerReplica<T>> : SelectComponent<T> {};
 template <class T>
 struct Select<Mirrored<T>> : SelectComponent<T> {};
 
-template <class T>
-struct Select<NestOf<PerReplica<T>>> {
+template <class Values>
+requires(kIsDistributedValues<Values>) struct Select<NestOf<Values>> {
+  using T = typename Values::value_type;
   static constexpr bool kDistributed = true;
-  static NestOf<T> of(std::size_t replica, const NestOf<PerReplica<T>>& nest) {
-    return nest.map_leaves([replica](const PerReplica<T>& leaf) -> T { return leaf[replica]; });
+  static NestOf<T> of(std::size_t replica, const NestOf<Values>& nest) {
+    return nest.map_leaves([replica](const Values& leaf) -> T { return leaf[replica]; });
   }
 };
 
@@ -199,6 +211,28 @@ requires(Select<T>::kDistributed) struct Select<std::map<std::string, T>> {
     return selected;
   }
 };
+
+template <class T>
+inline constexpr bool kIsMap = false;
+template <class T>
+inline constexpr bool kIsMap<std::map<std::string, T>> = true;
+template <class T>
+inline constexpr bool kIsVector = false;
+template <class T>
+inline constexpr bool kIsVector<std::vector<T>> = true;
+template <class T>
+inline constexpr bool kIsTuple = false;
+template <class... Ts>
+inline constexpr bool kIsTuple<std::tuple<Ts...>> = true;
+template <class A, class B>
+inline constexpr bool kIsTuple<std::pair<A, B>> = true;
+template <class T>
+inline constexpr bool kIsRunTimeNest = false;
+template <class T>
+inline constexpr bool kIsRunTimeNest<NestOf<T>> = true;
+/// What TensorFlow calls a structure.
+template <class T>
+inline constexpr bool kIsNest = kIsMap<T> || kIsVector<T> || kIsTuple<T> || kIsRunTimeNest<T>;
 
 // ---- regroup: one result of each replica becomes a nest of PerReplica
 // ---------------------------------------------------------

@@ -1,6 +1,5 @@
 #include "keras/json.h"
 #include "keras/optimizers/rules.h"
-#include "tutti/base/log.h"
 #include "tutti/distribute/replica_context.h"
 #include "tutti/distribute/strategy.h"
 #include "tutti/keras/optimizers.h"
@@ -78,23 +77,6 @@ class Optimizer::Impl {
     }
     return all;
   }
-
-  void check_some(const std::vector<Tensor>& gradients,
-                  const std::vector<Variable>& variables) const {
-    std::vector<std::string> missing;
-    for (std::size_t i = 0; i < gradients.size(); ++i) {
-      if (!gradients[i].defined()) missing.push_back(variables[i].name());
-    }
-    if (missing.empty()) return;
-    if (missing.size() == gradients.size()) {
-      throw InvalidArgument(
-          cat("apply_gradients [", name, "]: no gradient for any of the ", gradients.size(),
-              " variables, expected at least one; does the loss depend on them?"));
-    }
-    log_once(LogLevel::kWarning, cat("optimizer/undefined/", reinterpret_cast<uintptr_t>(this)),
-             cat("apply_gradients [", name, "]: no gradient for ", join(missing, ", "),
-                 "; they are not updated"));
-  }
 };
 
 Optimizer::Impl& Optimizer::impl() const {
@@ -121,7 +103,6 @@ void Optimizer::apply_gradients(const std::vector<Tensor>& gradients,
                               " gradients for ", variables.size(),
                               " variables, expected one each"));
   }
-  own.check_some(gradients, variables);
   if (own.update == nullptr) own.make_once(variables);
   if (own.same_order(variables)) {
     own.update->apply(gradients, !skip_aggregation);

@@ -19,6 +19,7 @@ class SgdRule : public Rule {
   std::vector<std::string> slot_names() const override {
     return momentum_ != 0 ? std::vector<std::string>{"momentum"} : std::vector<std::string>{};
   }
+  bool is_identity_at_zero(bool decay) const override { return momentum_ == 0 && keep(decay) == 1; }
   void update(float* w, const float* g, float* const* s, int64_t n, bool decay) const override {
     run(w, g, s, n, decay);
   }
@@ -162,6 +163,7 @@ class AdagradRule : public Rule {
   explicit AdagradRule(const AdagradOptions& options)
       : Rule(options.learning_rate, options.weight_decay), options_(options) {}
   std::vector<std::string> slot_names() const override { return {"accumulator"}; }
+  bool is_identity_at_zero(bool decay) const override { return keep(decay) == 1; }
   double slot_initial_value() const override { return options_.initial_accumulator_value; }
   void update(float* w, const float* g, float* const* s, int64_t n, bool decay) const override {
     run_adagrad(w, g, s[0], n, static_cast<float>(rate_), static_cast<float>(keep(decay)),

@@ -1,0 +1,42 @@
+// The one file that needs CUDA's headers. TUTTI_WITH_NCCL is defined for it when CMake found them.
+
+#include "distribute/cross_device_ops_packs.h"
+
+#ifdef TUTTI_WITH_NCCL
+#include <torch/csrc/cuda/nccl.h>
+#endif
+
+namespace tutti::distribute {
+
+#ifdef TUTTI_WITH_NCCL
+
+bool NcclAllReduce::is_built() { return true; }
+
+std::vector<Tensor> nccl_sums(const std::vector<Tensor>& parts) {
+  std::vector<Tensor> inputs;
+  std::vector<Tensor> sums;
+  for (const Tensor& part : parts) {
+    inputs.push_back(part.contiguous());
+    sums.push_back(at::empty_like(inputs.back()));
+  }
+  if (parts.size() == 1) {
+    sums[0].copy_(inputs[0]);
+  } else {
+    torch::cuda::nccl::all_reduce(inputs, sums);
+  }
+  return sums;
+}
+
+#else
+
+bool NcclAllReduce::is_built() { return false; }
+
+std::vector<Tensor> nccl_sums(const std::vector<Tensor>&) {
+  throw InvalidArgument(
+      "NcclAllReduce: this build has no NCCL, expected one with it; use HierarchicalCopyAllReduce "
+      "or ReductionToOneDevice");
+}
+
+#endif
+
+}  // namespace tutti::distribute
