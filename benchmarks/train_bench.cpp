@@ -156,7 +156,7 @@ Measurement run_fit(distribute::Strategy& strategy, const Workload& work) {
 }  // namespace tutti::bench
 
 int main(int argc, char** argv) {
-  using namespace tutti;
+  namespace bench = tutti::bench;
   CLI::App app("One training workload on mirrored CPU replicas");
   std::string name, folder, mode = "loop";
   int64_t steps = 0, warm = -1;

@@ -258,7 +258,7 @@ class ReplicaContext {
     }
   }
 
-  /// Random numbers of this replica: seeded by set_seed, the strategy and the replica id.
+  /// Random numbers of this replica: a function of seed, step and replica id (tutti/base/seed.h).
   at::Generator& generator() const;
 
   // For the library: the rank's communicator, where the replicas of this process meet, and the

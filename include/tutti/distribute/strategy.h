@@ -239,8 +239,11 @@ class Strategy {
   /// Calls `body` on this thread with a replica's intra-op team: for host work between steps, which
   /// with a larger team would leave OpenMP threads spinning on the other replicas' cores.
   void on_replica_team(FunctionRef<void()> body) const;
-  /// The random generator of a local replica.
+  /// The random generator of a local replica, in its stream of the step (tutti/base/seed.h).
   at::Generator& generator(int local_replica);
+  /// The step of the `run` under way; the next one's is one more, or what was set (0 or more).
+  int64_t random_step() const;
+  void set_random_step(int64_t step);
   /// Throws FailedPrecondition unless this thread may use this strategy's variables and
   /// cross-replica calls.
   void check_usable(const char* operation) const;
