@@ -4,6 +4,7 @@
 // Prints a line an epoch
 //   Epoch 1, Loss: 0.51, Accuracy: 81.4, Test Loss: 0.38, Test Accuracy: 86.5
 // and the accuracy after loading, which is that of the last line.
+// main is the tutorial from top to bottom, so it is long.
 // The tutorial keeps a tf.train.Checkpoint of model and optimizer; here the model's weights are saved, which is all that the
 // tutorial evaluates.
 #include <cstdlib>
@@ -43,6 +44,16 @@ void show_the_loss_of_a_global_batch(tutti::distribute::Strategy& strategy) {
   std::cout << "losses of a batch of 4: " << each[0].item<float>() << " + " << each[1].item<float>() << " = "
             << strategy.reduce(ReduceOp::kSum, scaled).item<float>() << ", not "
             << strategy.reduce(ReduceOp::kMean, scaled).item<float>() << "\n";
+}
+
+/// Accuracy of the saved weights in a new model, without a strategy.
+float restored_accuracy(const std::string& weights_file, const tutti::data::Dataset<std::tuple<Tensor, Tensor>>& test_dataset) {
+  keras::metrics::SparseCategoricalAccuracy eval_accuracy("eval_accuracy");
+  keras::Sequential new_model = create_model();
+  new_model.build({-1, 28, 28, 1});
+  new_model.load_weights(weights_file);
+  for (auto [images, labels] : test_dataset) eval_accuracy.update_state(labels, new_model(images, /*training=*/false));
+  return eval_accuracy.result().item<float>();
 }
 
 int main(int argc, char** argv) {
@@ -126,13 +137,9 @@ int main(int argc, char** argv) {
 
   // ---- Restore the latest weights and test without a strategy
   scope.exit();
-  keras::metrics::SparseCategoricalAccuracy eval_accuracy("eval_accuracy");
-  keras::Sequential new_model = create_model();
-  new_model.build({-1, 28, 28, 1});
-  new_model.load_weights(weights_file);
-  for (auto [images, labels] : test_dataset) eval_accuracy.update_state(labels, new_model(images, /*training=*/false));
-  std::cout << "Accuracy after restoring the saved model without strategy: " << eval_accuracy.result().item<float>() * 100 << "\n"
-            << "the same as before: " << std::boolalpha << (eval_accuracy.result().item<float>() == accuracy_before) << "\n";
+  const float accuracy_after = restored_accuracy(weights_file, test_dataset);
+  std::cout << "Accuracy after restoring the saved model without strategy: " << accuracy_after * 100 << "\n"
+            << "the same as before: " << std::boolalpha << (accuracy_after == accuracy_before) << "\n";
   std::filesystem::remove(weights_file);
 
   // ---- Alternate ways of iterating over a dataset: an iterator and ten steps
