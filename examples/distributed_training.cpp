@@ -136,10 +136,10 @@ int main() {
   std::cout << "two replicas have the loss of one: " << (std::abs(loss_of_two - loss_of_one) < 1e-6) << "\n";
 
   // A global batch size from the number of replicas, a learning rate for it.
-  const int64_t kBatchSizePerReplica = 5;
-  const int64_t global_batch_size = kBatchSizePerReplica * mirrored_strategy.num_replicas_in_sync();
-  const std::map<int64_t, double> kLearningRatesByBatchSize = {{5, 0.1}, {10, 0.15}, {20, 0.175}};
-  const double learning_rate = kLearningRatesByBatchSize.at(global_batch_size);
+  const int64_t batch_size_per_replica = 5;
+  const int64_t global_batch_size = batch_size_per_replica * mirrored_strategy.num_replicas_in_sync();
+  const std::map<int64_t, double> learning_rates_by_batch_size = {{5, 0.1}, {10, 0.15}, {20, 0.175}};
+  const double learning_rate = learning_rates_by_batch_size.at(global_batch_size);
   std::cout << "batch " << global_batch_size << ", learning rate " << learning_rate << "\n";
 
   custom_training_loop(mirrored_strategy, global_batch_size, learning_rate);
