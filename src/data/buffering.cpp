@@ -77,8 +77,13 @@ class ShufflePlan : public UnaryPlan {
   ShufflePlan(PlanPtr input, int64_t buffer_size, const ShuffleOptions& options)
       : UnaryPlan(std::move(input)),
         capacity_(static_cast<std::size_t>(buffer_size)),
-        seeds_(std::make_unique<PassSeeds>(options)) {}
+        seeds_(std::make_shared<PassSeeds>(options)) {}
+  ShufflePlan(PlanPtr input, const ShufflePlan& like)
+      : UnaryPlan(std::move(input)), capacity_(like.capacity_), seeds_(like.seeds_) {}
   std::string name() const override { return "shuffle"; }
+  PlanPtr with_inputs(std::vector<PlanPtr> inputs) const override {
+    return std::make_shared<ShufflePlan>(std::move(inputs[0]), *this);
+  }
   std::unique_ptr<Iterator> iterator() const override {
     return std::make_unique<Pass>(input().iterator(), capacity_, seeds_->next());
   }
@@ -127,7 +132,7 @@ class ShufflePlan : public UnaryPlan {
     std::size_t at = 0;
   };
   std::size_t capacity_;
-  std::unique_ptr<PassSeeds> seeds_;
+  std::shared_ptr<PassSeeds> seeds_;
 };
 
 /// What a complete pass leaves: rows when all elements had one shape and dtype, else the elements.
@@ -246,6 +251,10 @@ class CachePlan : public UnaryPlan {
   explicit CachePlan(PlanPtr input)
       : UnaryPlan(std::move(input)), shared_(std::make_shared<Shared>()) {}
   std::string name() const override { return "cache"; }
+  PlanPtr with_inputs(std::vector<PlanPtr> inputs) const override {
+    return std::make_shared<CachePlan>(std::move(inputs[0]));
+  }
+  int64_t num_rows() const override { return input().num_rows(); }
   SpecNest element_spec() const override {
     const auto content = shared_->get();
     if (content && content->table) return spec_of(content->table->row(0));
@@ -333,6 +342,10 @@ class PrefetchPlan : public UnaryPlan {
   PrefetchPlan(PlanPtr input, std::size_t capacity)
       : UnaryPlan(std::move(input)), capacity_(capacity) {}
   std::string name() const override { return "prefetch"; }
+  PlanPtr with_inputs(std::vector<PlanPtr> inputs) const override {
+    return std::make_shared<PrefetchPlan>(std::move(inputs[0]), capacity_);
+  }
+  int64_t num_rows() const override { return input().num_rows(); }
   std::unique_ptr<Iterator> iterator() const override {
     return std::make_unique<Pass>(input().iterator(), capacity_);
   }

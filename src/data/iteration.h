@@ -12,6 +12,22 @@ namespace tutti::data {
 bool is_plain(const Tensor& tensor);
 /// The element with storage of its own.
 Nest cloned(const Nest& element);
+/// Number of rows of a batch. Throws when a component has no rows, or another number of them.
+int64_t rows_of(const char* operation, const Nest& batch);
+/// Rows `begin` to below `begin + count` of a batch: a view, a copy where the layout has none.
+Nest slice_rows(const Nest& batch, int64_t begin, int64_t count);
+
+/// Up to `size` elements, their leaves side by side.
+struct ElementColumns {
+  Nest structure;
+  std::vector<std::vector<Tensor>> columns;  // [leaf][element]
+  int64_t count = 0;
+};
+/// InvalidArgument when structures differ; `operation` says whose error it is.
+ElementColumns take_columns(const char* operation, Iterator& input, int64_t size);
+
+/// shard(kShardHint, kShardHint).
+PlanPtr shard_hint(PlanPtr input);
 
 /// By default elements look like the input's.
 class UnaryPlan : public Plan {

@@ -163,7 +163,9 @@ void Strategy::on_replica_team(FunctionRef<void()> body) const {
 
 std::shared_ptr<DistributedPlan> Strategy::distribute_plan(std::shared_ptr<const data::Plan> plan,
                                                            const InputOptions& options) {
-  return make_rebatched_plan(std::move(plan), num_replicas_, devices_, options);
+  return make_rebatched_plan(
+      std::move(plan), {.num_workers = 1, .replicas_per_worker = num_replicas_, .worker = 0},
+      devices_, options);
 }
 
 std::shared_ptr<DistributedPlan> Strategy::distribute_plans_from_function(

@@ -15,8 +15,19 @@ namespace tutti::data {
 
 inline constexpr int64_t kInfinite = -1;
 inline constexpr int64_t kUnknown = -2;
+/// `shard(kShardHint, kShardHint)`: the place where AutoShardPolicy::kHint puts the worker's shard.
+/// Until then a pass over it is FailedPrecondition.
+inline constexpr int64_t kShardHint = -1;
 
-enum class AutoShardPolicy { kOff = -1, kAuto = 0, kFile = 1, kData = 2, kHint = 3 };
+/// How distribute_dataset gives each of several workers its part of the data. With one worker there
+/// is nothing to share out; the policy then only says how batches are cut for its replicas.
+enum class AutoShardPolicy {
+  kOff = -1,  ///< every worker sees all the data
+  kAuto = 0,  ///< kFile where every source reads files, at least one a worker; else kData
+  kFile = 1,  ///< each worker reads every num_workers-th file
+  kData = 2,  ///< each worker takes every num_workers-th piece of a batch
+  kHint = 3   ///< shard(kShardHint, kShardHint) becomes the worker's shard
+};
 
 struct Options {
   AutoShardPolicy auto_shard_policy = AutoShardPolicy::kAuto;
@@ -75,6 +86,20 @@ class Plan {
     return inputs_.size() == 1 ? inputs_[0]->batch_size() : std::nullopt;
   }
   virtual Options options() const { return inputs_.empty() ? Options{} : inputs_[0]->options(); }
+  /// Rows of all batches together; kInfinite or kUnknown.
+  virtual int64_t num_rows() const { return kUnknown; }
+  /// The same operation on other inputs, as many as now; null: it cannot be built anew. A shuffle
+  /// goes on with its seeds, a cache starts empty.
+  virtual std::shared_ptr<const Plan> with_inputs(
+      std::vector<std::shared_ptr<const Plan>> inputs) const {
+    return nullptr;
+  }
+  /// Of a source that reads files: which, else null.
+  virtual const std::vector<std::string>* files() const { return nullptr; }
+  /// Of such a source: the same one on other files.
+  virtual std::shared_ptr<const Plan> with_files(std::vector<std::string> files) const {
+    return nullptr;
+  }
   const std::vector<std::shared_ptr<const Plan>>& inputs() const { return inputs_; }
 
  private:
@@ -82,6 +107,25 @@ class Plan {
 };
 
 using PlanPtr = std::shared_ptr<const Plan>;
+
+/// The part of a dataset that is worker `index`'s by `policy`; kData: elements index,
+/// index + num_workers, …. InvalidArgument: another policy, an index that is no worker's, or kFile
+/// with fewer files than workers (on every worker alike; kAuto then takes kData, with a warning).
+/// NotFound: kFile on a source that reads no files.
+PlanPtr auto_shard(PlanPtr plan, AutoShardPolicy policy, int num_workers, int index);
+
+/// A process's place among those that share a dataset.
+struct InputWorkers {
+  int num_workers = 1;
+  int replicas_per_worker = 1;
+  int worker = 0;
+};
+/// The pieces that the replicas of a worker draw in turn from `plan`, whose batches are of the
+/// global size: sharded by its options' policy and cut for all replicas. By kData, by kAuto where
+/// that means kData, or when the batch size is not known, each batch is cut by itself
+/// (legacy_rebatch); else the stream of rows is (static_rebatch). InvalidArgument when there are
+/// several replicas and elements have no batch axis.
+PlanPtr worker_pieces(PlanPtr plan, const InputWorkers& workers);
 
 /// Each batch of n rows becomes `num_pieces` pieces of ceil(n / num_pieces) rows, the last ones
 /// shorter or empty (views).
