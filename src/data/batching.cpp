@@ -70,27 +70,15 @@ class BatchPlan : public PassPlan {
       return input->table()->rows(indices);
     }
     std::optional<Nest> next_of_elements() {
-      std::vector<std::vector<Tensor>> columns;
-      Nest structure;
-      int64_t count = 0;
-      for (; count < size; ++count) {
+      std::vector<Nest> elements;
+      while (static_cast<int64_t>(elements.size()) < size) {
         auto element = input->next();
         if (!element) break;
-        if (count == 0) {
-          structure = *element;
-        } else if (!same_structure(structure, *element)) {
-          throw InvalidArgument(cat("batch: elements of the structures ", structure.structure(),
-                                    " and ", element->structure(), ", expected one"));
-        }
-        std::size_t column = 0;
-        element->for_each([&](const Tensor& leaf) {
-          if (columns.size() == column) columns.emplace_back();
-          columns[column++].push_back(leaf);
-        });
+        elements.push_back(std::move(*element));
       }
-      if (count == 0 || (drop && count < size)) return std::nullopt;
-      std::size_t column = 0;
-      return structure.map_leaves([&](const Tensor&) { return stack(columns[column++]); });
+      if (elements.empty() || (drop && static_cast<int64_t>(elements.size()) < size))
+        return std::nullopt;
+      return stacked(elements);
     }
     std::unique_ptr<Iterator> input;
     int64_t size;
@@ -301,6 +289,23 @@ class StaticRebatchPlan : public PassPlan {
 };
 
 }  // namespace
+
+Nest stacked(const std::vector<Nest>& elements) {
+  std::vector<std::vector<Tensor>> columns;
+  for (const Nest& element : elements) {
+    if (!same_structure(elements[0], element)) {
+      throw InvalidArgument(cat("batch: elements of the structures ", elements[0].structure(),
+                                " and ", element.structure(), ", expected one"));
+    }
+    std::size_t column = 0;
+    element.for_each([&](const Tensor& leaf) {
+      if (columns.size() == column) columns.emplace_back().reserve(elements.size());
+      columns[column++].push_back(leaf);
+    });
+  }
+  std::size_t column = 0;
+  return elements[0].map_leaves([&](const Tensor&) { return stack(columns[column++]); });
+}
 
 PlanPtr plans::batch(PlanPtr input, int64_t size, const BatchOptions& options) {
   if (size < 1) throw InvalidArgument(cat("batch: ", size, " elements, expected at least 1"));
