@@ -190,6 +190,23 @@ ElementColumns take_columns(const char* operation, Iterator& input, int64_t size
   return taken;
 }
 
+Nest stacked(const std::vector<Nest>& elements) {
+  std::vector<std::vector<Tensor>> columns;
+  for (const Nest& element : elements) {
+    if (!same_structure(elements[0], element)) {
+      throw InvalidArgument(cat("batch: elements of the structures ", elements[0].structure(),
+                                " and ", element.structure(), ", expected one"));
+    }
+    std::size_t column = 0;
+    element.for_each([&](const Tensor& leaf) {
+      if (columns.size() == column) columns.emplace_back().reserve(elements.size());
+      columns[column++].push_back(leaf);
+    });
+  }
+  std::size_t column = 0;
+  return elements[0].map_leaves([&](const Tensor&) { return stack(columns[column++]); });
+}
+
 PlanPtr plans::batch(PlanPtr input, int64_t size, const BatchOptions& options) {
   if (size < 1) throw InvalidArgument(cat("batch: ", size, " elements, expected at least 1"));
   return std::make_shared<BatchPlan>(std::move(input), size, options);

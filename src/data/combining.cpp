@@ -79,10 +79,10 @@ class ConcatenatePlan : public Plan {
   }
   std::unique_ptr<Iterator> iterator() const override {
     auto first = inputs()[0]->iterator();
-    if (first->table() == nullptr)
+    if (columns_of(*first) == nullptr)
       return std::make_unique<Pass>(std::move(first), nullptr, inputs()[1], nullptr);
     auto second = inputs()[1]->iterator();
-    auto table = joined(first->table(), second->table());
+    auto table = joined(columns_of(*first), columns_of(*second));
     return std::make_unique<Pass>(std::move(first), std::move(second), inputs()[1],
                                   std::move(table));
   }

@@ -107,8 +107,10 @@ class TakePlan : public PassPlan {
     }
     void next_rows(int64_t count, std::vector<int64_t>& indices) override {
       const int64_t wanted = left < 0 ? count : std::min(count, left);
-      if (left > 0) left -= wanted;
-      if (wanted > 0) input().next_rows(wanted, indices);
+      if (wanted <= 0) return;
+      read_rows(input(), wanted, indices, [this](int64_t given) {
+        if (left > 0) left -= given;
+      });
     }
     int64_t left;
   };
@@ -148,9 +150,9 @@ class SkipPlan : public PassPlan {
         std::vector<int64_t> dropped;
         do {
           dropped.clear();
-          const int64_t count = std::min<int64_t>(left, 4096);
-          input().next_rows(count, dropped);
-          left = static_cast<int64_t>(dropped.size()) == count ? left - count : 0;
+          read_rows(input(), std::min<int64_t>(left, 4096), dropped,
+                    [this](int64_t given) { left -= given; });
+          if (dropped.empty()) left = 0;
         } while (left > 0);
       }
       for (; left > 0; --left) {
@@ -194,10 +196,13 @@ class ShardPlan : public PassPlan {
       std::vector<int64_t> some;
       for (; count > 0; --count) {
         some.clear();
-        input().next_rows(until + 1, some);
-        if (static_cast<int64_t>(some.size()) <= until) return;
+        const int64_t wanted = until + 1;
+        // As in next(): one that throws counts as the shard's own, but not as one in front of it.
+        read_rows(input(), wanted, some, [&](int64_t given) {
+          until = given < wanted - 1 ? until - given : num_shards - 1;
+        });
+        if (static_cast<int64_t>(some.size()) < wanted) return;
         indices.push_back(some.back());
-        until = num_shards - 1;
       }
     }
     int64_t num_shards;
@@ -206,7 +211,8 @@ class ShardPlan : public PassPlan {
   int64_t num_shards_, index_;
 };
 
-/// One pass after another. Rows stay rows only as long as every pass has the same table.
+/// One pass after another. Rows stay rows only as long as every pass has the same table: not those
+/// of a pass that fills a cache, which another pass may fill before it.
 class RepeatPlan : public UnaryPlan {
  public:
   RepeatPlan(PlanPtr input, int64_t count) : UnaryPlan(std::move(input)), count_(count) {}
@@ -229,7 +235,7 @@ class RepeatPlan : public UnaryPlan {
     explicit Pass(const RepeatPlan& plan) : plan(plan.shared()), left(plan.count_) {
       if (left != 0) current = this->plan->iterator();
       if (left > 0) --left;
-      if (current) rows = current->table();
+      if (current) rows = columns_of(*current);
     }
     std::optional<Nest> next() override {
       while (current) {
@@ -257,9 +263,9 @@ class RepeatPlan : public UnaryPlan {
       any = false;
       if (left > 0) --left;
       if (!current) return;
-      // The pass that fills a cache has no table, the later ones read the cache's.
-      if (rows == nullptr) rows = current->table();
-      if (current->table() != rows) throw Internal("repeat: another table in a later pass");
+      // The pass that fills a cache has no columns, the later ones read the cache's.
+      if (rows == nullptr) rows = columns_of(*current);
+      if (columns_of(*current) != rows) throw Internal("repeat: another table in a later pass");
     }
     PlanPtr plan;
     int64_t left;

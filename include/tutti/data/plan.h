@@ -36,14 +36,23 @@ struct Options {
 /// Rows of tensors: column c of row i is `columns[c][i]`, and `structure` says how a row's columns
 /// are nested. What is handed out is the caller's own: writing into it leaves the table alone.
 struct RowTable {
+  RowTable(Nest structure, int64_t num_rows, std::shared_ptr<const RowTable> behind = nullptr)
+      : structure(std::move(structure)), num_rows(num_rows), behind(std::move(behind)) {}
+  virtual ~RowTable() = default;
+  RowTable(const RowTable&) = default;
+  RowTable& operator=(const RowTable&) = default;
+
   Nest structure;  // leaves: the columns
   int64_t num_rows = 0;
   /// If not null, its rows stand behind these: row `num_rows` is its row 0.
-  std::shared_ptr<const RowTable> behind = nullptr;
-  Nest row(int64_t index) const;
+  std::shared_ptr<const RowTable> behind;
+  /// False: a cache that is being filled, or whose elements differ in shape. It has the rows that
+  /// its pass has given, and its members say nothing.
+  virtual bool has_columns() const { return true; }
+  virtual Nest row(int64_t index) const;
   /// Rows `indices` as a batch: one copy of each column when they are consecutive, else one
   /// indexed read.
-  Nest rows(const std::vector<int64_t>& indices) const;
+  virtual Nest rows(const std::vector<int64_t>& indices) const;
 };
 
 /// One pass. Used by one thread at a time. After the end it stays at the end; after an exception
@@ -57,7 +66,8 @@ class Iterator {
   /// iterator), and next_rows may be called instead of next. Batches are then cut in one read.
   /// Never changes from one table to another, or back to null.
   virtual const RowTable* table() const { return nullptr; }
-  /// Appends the indices of up to `count` next elements; fewer at the end.
+  /// Appends the indices of up to `count` next elements; fewer at the end. Those in front of one
+  /// that throws have been appended then.
   virtual void next_rows(int64_t count, std::vector<int64_t>& indices) {}
 };
 
