@@ -15,6 +15,7 @@ Errors: a name or member of TensorFlow without a row; a row of a name that Tenso
 header declares, or not in the header that the row names; a public member of a class of include/tutti/distribute that no row
 mentions.
 """
+import copy
 import json
 import re
 import sys
@@ -36,6 +37,8 @@ class Entity:
 
     def __init__(self, name, kind, header, bases=(), target=None):
         self.name, self.kind, self.header, self.bases, self.target = name, kind, header, bases, target
+        self.parameters = []  # a template's, by name
+        self.arguments = []   # of an alias' target
         self.members = {}  # name -> (access, is an override)
         self.is_public = True  # no enclosing class hides it
 
@@ -134,7 +137,11 @@ class Headers:
                 return False  # a specialisation declares nothing new
             bases = [re.sub(r"\b(public|protected|private|virtual)\b|<.*", "", base).strip()
                      for base in re.split(r",(?![^<]*>)", bases or "")]
-            self._add_class(Entity(name, kind, self.header, [b for b in bases if b]), body, space, owner, access)
+            entity = Entity(name, kind, self.header, [b for b in bases if b])
+            if template := re.match(r"\s*template\s*(?=<)", raw):
+                text = raw[template.end() + 1:closing(raw, template.end()) - 1]
+                entity.parameters = re.findall(r"(\w+)\s*(?=,|$)", text)
+            self._add_class(entity, body, space, owner, access)
             return False  # up to the semicolon
         if found := self.ENUM.match(head):
             entity = Entity(found[1], "enum", self.header)
@@ -164,8 +171,9 @@ class Headers:
     def _declare(self, head, space, owner, access):
         if not head or self.CLASS.match(head) or self.ENUM.match(head):
             return  # a forward declaration, or what stands between a class body and its semicolon
-        if found := re.match(r"(?:using|namespace)\s+(\w+)\s*=\s*(.*)$", head):
-            name, target = found[1], re.sub(r"<.*", "", found[2]).strip()
+        arguments = []
+        if found := re.match(r"(?:using|namespace)\s+(\w+)\s*=\s*([\w:]*)(?:<(.*)>)?", head):
+            name, target, arguments = found[1], found[2], re.split(r",(?![^<]*>)", found[3] or "")
         elif found := re.match(r"using\s+(?!namespace\b)([\w:]+)$", head):
             name, target = found[1].split("::")[-1], found[1]
         else:
@@ -177,7 +185,9 @@ class Headers:
         else:
             full = f"{space}::{name}" if space else name
             if full not in self.entities:
-                self._add(Entity(name, "alias" if target else "name", self.header, target=target), space, None, access)
+                entity = Entity(name, "alias" if target else "name", self.header, target=target)
+                entity.arguments = [argument.strip() for argument in arguments]
+                self._add(entity, space, None, access)
 
     # ---- looking things up
 
@@ -199,7 +209,14 @@ class Headers:
         if entity.kind != "alias":
             return entity
         target = self.find(entity.target, entity.space)
-        return target if target and target is not entity else entity
+        if not target or target is entity:
+            return entity
+        given = dict(zip(target.parameters, entity.arguments))
+        if not any(base in given for base in target.bases):
+            return target
+        filled = copy.copy(target)  # a template that derives from its argument
+        filled.bases = [given.get(base, base) for base in target.bases]
+        return filled
 
     def member(self, entity, name):
         """(declaring class, access) of a member of the class or of its bases."""
@@ -210,10 +227,6 @@ class Headers:
             if parent and (found := self.member(parent, name)):
                 return found
         return None
-
-    def derives(self, entity, other):
-        return entity is other or any((parent := self.find(base, entity.space)) and self.derives(parent, other)
-                                      for base in entity.bases)
 
 
 # --- the page ----------------------------------------------------------------------------------
@@ -295,9 +308,12 @@ class Check:
             if other not in self.names:
                 self.fail(row, f"members as `{other}`: no class of TensorFlow")
                 continue
-            mine, its = self.classes.get(name), self.classes.get(other)
-            if mine and its and mine.kind in ("class", "struct") and not self.headers.derives(mine, its):
-                self.fail(row, f"members as `{other}`, but {mine.full} is not derived from {its.full}")
+            if (mine := self.classes.get(name)) and mine.kind in ("class", "struct"):
+                for member in sorted(self.members_of[other] & set(self.row_of)):
+                    its = self.row_of[member]
+                    for span in CODE.findall(its.counterpart) if its.has_counterpart else []:
+                        if "::" not in span and not self._resolve(span, mine):
+                            self.fail(row, f"members as `{other}`, but {mine.full} has no {span}")
             its_covered = self._covered_members(other, (*seen, name))
             covered |= {f"{name}.{n.removeprefix(other + '.')}" for n in its_covered}
         return covered
