@@ -12,7 +12,7 @@ docs/tensorflow_names.json has every public name with its members. In the page
 - the tables below "Tutti's own" list what has no TensorFlow name: class, members ("all": every one), why.
 
 Errors: a name or member of TensorFlow without a row; a row of a name that TensorFlow does not have; a counterpart that no public
-header declares, or not in the header that the row names; a public member of a class of include/tutti/distribute that no row
+header declares, or not in the header that the row names; none, though a header declares the name itself; a public member of a class of include/tutti/distribute that no row
 mentions.
 """
 import copy
@@ -341,8 +341,23 @@ class Check:
             return found[0]
         return None
 
+    def _namesake(self, name):
+        """The public C++ name that is spelled as TensorFlow's, if it is declared."""
+        path = "::".join(part.removeprefix("experimental_") for part in name.split(".")[1:] if part != "experimental")
+        if f"tutti::{path}" in self.headers.entities:
+            return f"tutti::{path}"
+        parent, _, member = path.rpartition("::")
+        entity = self.headers.entities.get(f"tutti::{parent}")
+        found = entity and self.headers.member(entity, member)
+        return f"tutti::{path}" if found and found[1] == "public" else None
+
     def _check_counterpart(self, row):
-        if not row.has_counterpart or not row.names:
+        if not row.has_counterpart:
+            for name in row.names:
+                if same := self._namesake(name):
+                    self.fail(row, f"{name} has no counterpart here, but {same} is declared; say so")
+            return
+        if not row.names:
             return
         spans = CODE.findall(row.counterpart)
         if not spans:
