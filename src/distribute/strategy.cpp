@@ -11,6 +11,7 @@
 #include "distribute/context_stack.h"
 #include "distribute/distributed_plans.h"
 #include "distribute/thread_team.h"
+#include "distribute/variable_registry.h"
 #include "tutti/base/log.h"
 #include "tutti/base/seed.h"
 
@@ -86,7 +87,7 @@ Strategy::Strategy(std::vector<DeviceName> devices, Settings settings)
       cross_device_ops_(std::move(settings.cross_device_ops)),
       communication_options_(settings.communication_options),
       parameter_device_(settings.parameter_device),
-      lifetime_(std::make_shared<int>(0)),
+      variables_(std::make_shared<tutti::internal::VariableRegistry>()),
       random_(std::make_unique<Random>()) {
   communication_options_.merged_with({});  // checks the fields
   if (!cross_device_ops_) cross_device_ops_ = ReductionToOneDevice();
@@ -190,7 +191,16 @@ Tensor Strategy::reduce(AnyReduceOp op, const Tensor& value) {
 }
 
 Tensor Strategy::reduce(AnyReduceOp op, const Variable& value) {
-  return reduce(op, PerReplica<Tensor>(value.components()));
+  check_cross_replica("reduce");
+  if (value.type_name() == "MirroredVariable" && ReduceOp(op) == ReduceOp::kSum) {
+    throw InvalidArgument(cat("reduce [", name(), "]: SUM of the mirrored variable \"",
+                              value.name(),
+                              "\", expected MEAN; its components are meant to be equal, sum what "
+                              "local_results(variable) gives if they are not"));
+  }
+  const std::vector<Tensor> components = value.components();
+  if (value.type_name() != "SyncOnReadVariable") return reduce(op, components[0]);
+  return reduce(op, PerReplica<Tensor>(components));
 }
 
 Tensor Strategy::reduce(AnyReduceOp op, const PerReplica<Tensor>& value,

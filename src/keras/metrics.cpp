@@ -36,7 +36,8 @@ class Metric::Impl {
       total.assign_add(numbers.sum() *
                        (static_cast<double>(samples) / static_cast<double>(numbers.numel())));
     }
-    count.assign_add(static_cast<double>(samples));
+    // A tensor: of a number it would be unclear whether it counts once or once a replica.
+    count.assign_add(at::full({}, samples, at::kFloat));
   }
 
   Tensor result() const {
@@ -66,9 +67,10 @@ class Metric::Impl {
     }
     const Tensor weighted = losses::apply_weights(values, weights);
     if (!mean) return static_cast<void>(total.assign_add(weighted.sum()));
-    if (weighted.numel() == 0) return;
     const int64_t samples = weighted.dim() == 0 ? 1 : weighted.size(0);
-    const double share = static_cast<double>(samples) / static_cast<double>(weighted.numel());
+    // Without samples it adds 0: where variables have one copy, every replica must take part.
+    const double share =
+        static_cast<double>(samples) / static_cast<double>(std::max<int64_t>(1, weighted.numel()));
     total.assign_add(weighted.sum() * share);
     count.assign_add(weights.expand_as(weighted).sum() * share);
   }

@@ -95,6 +95,9 @@ class BatchNormalizationImpl : public LayerImpl {
     move_one(moving_variance_, variance);
   }
   void move_one(Variable& moving, const Tensor& batch) {
+    // Where all replicas have one copy, it is the first replica's that counts.
+    const auto* replica = distribute::get_replica_context();
+    if (replica != nullptr && replica->local_replica_id() > 0 && moving.is_shared()) return;
     Tensor value = moving.value();
     value.mul_(options_.momentum).add_(batch, 1 - options_.momentum);
     if (distribute::in_cross_replica_context()) moving.assign(value);  // there, value() was a copy
