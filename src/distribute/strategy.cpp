@@ -9,6 +9,7 @@
 #include "distribute/context_stack.h"
 #include "distribute/distributed_plans.h"
 #include "distribute/thread_team.h"
+#include "distribute/variable_registry.h"
 #include "tutti/base/seed.h"
 
 namespace tutti::distribute {
@@ -72,7 +73,7 @@ Strategy::Strategy(std::vector<DeviceName> devices, Settings settings)
       cross_device_ops_(std::move(settings.cross_device_ops)),
       communication_options_(settings.communication_options),
       parameter_device_(settings.parameter_device),
-      lifetime_(std::make_shared<int>(0)),
+      variables_(std::make_shared<tutti::internal::VariableRegistry>()),
       random_(std::make_unique<Random>(devices_.size())) {
   communication_options_.merged_with({});  // checks the fields
   if (!cross_device_ops_) cross_device_ops_ = default_cross_device_ops(devices_);

@@ -238,7 +238,14 @@ class ReplicaContext {
   /// thread, in cross-replica context, without gradient) and gives each replica its part of the
   /// result.
   template <class MergeFn, class... Args>
-  auto merge_call(MergeFn&& merge_fn, Args&&... args);
+  auto merge_call(MergeFn&& merge_fn, Args&&... args) {
+    return merge_call_named("merge_call", std::forward<MergeFn>(merge_fn),
+                            std::forward<Args>(args)...);
+  }
+  /// merge_call as another operation: replicas that meet with a different one get InvalidArgument
+  /// that names both. `operation` must be a string literal.
+  template <class MergeFn, class... Args>
+  auto merge_call_named(const char* operation, MergeFn&& merge_fn, Args&&... args);
 
   /// Runs `once` on replica 0's thread in cross-replica context while the others wait: for what is
   /// created lazily. `operation` names the call in errors and must be a string literal.
@@ -352,7 +359,7 @@ T detach_result(T value) {
 }  // namespace internal
 
 template <class MergeFn, class... Args>
-auto ReplicaContext::merge_call(MergeFn&& merge_fn, Args&&... args) {
+auto ReplicaContext::merge_call_named(const char* operation, MergeFn&& merge_fn, Args&&... args) {
   using Items = std::tuple<std::decay_t<Args>...>;
   auto call = [&](std::span<void* const> payloads) {
     return [&]<std::size_t... kIndex>(std::index_sequence<kIndex...>) {
@@ -374,11 +381,11 @@ auto ReplicaContext::merge_call(MergeFn&& merge_fn, Args&&... args) {
   };
   Payload mine{Items(args...), nullptr};
   if constexpr (std::is_void_v<Result>) {
-    merge("merge_call", &mine, call, [](void*) {});
+    merge(operation, &mine, call, [](void*) {});
   } else {
     std::optional<std::decay_t<tutti::internal::Selected<Result>>> part;
     merge(
-        "merge_call", &mine,
+        operation, &mine,
         [&](std::span<void* const> payloads) {
           mine.result = std::make_shared<Result>(call(payloads));
         },

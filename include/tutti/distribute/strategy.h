@@ -250,7 +250,10 @@ class Strategy {
   /// `remedy` says what to do inside a replica instead.
   void check_cross_replica(const char* operation,
                            const char* remedy = "call it outside run or inside merge_call") const;
-  std::weak_ptr<void> lifetime() const { return lifetime_; }
+  std::weak_ptr<void> lifetime() const { return variables_; }
+  /// False where a variable is one plain tensor.
+  virtual bool mirrors_variables() const { return !is_default_; }
+  tutti::internal::VariableRegistry& variables() const { return *variables_; }
   /// Grows whenever variables are updated; tells a tape that its forward is stale.
   std::atomic<uint64_t>& update_count() { return update_count_; }
 
@@ -294,7 +297,7 @@ class Strategy {
   AnyCrossDeviceOps cross_device_ops_;
   CommunicationOptions communication_options_;
   std::optional<DeviceName> parameter_device_;
-  std::shared_ptr<void> lifetime_;
+  std::shared_ptr<tutti::internal::VariableRegistry> variables_;  // dies with the strategy
   std::atomic<uint64_t> update_count_{0};
   std::atomic<bool> in_use_{false};
   struct Random;

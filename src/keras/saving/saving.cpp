@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "distribute/variable_checkpoint.h"
 #include "keras/json.h"
 #include "keras/training/training_state.h"
 #include "tutti/io/tensor_file.h"
@@ -47,7 +48,7 @@ std::vector<MetricSpec> metrics_from(const Json& list) {
 /// Weights are saved once, in the user's layout; ON_READ ones as their aggregate.
 void put_weights(const Model& model, io::TensorFile& file) {
   for (const Variable& weight : model.weights())
-    file.tensors.emplace_back(cat("weights/", weight.name()), weight.read_value());
+    file.tensors.emplace_back(cat("weights/", weight.name()), tutti::internal::saved_value(weight));
 }
 
 const Tensor& find_tensor(const io::TensorFile& file, const std::string& path, std::size_t index,
@@ -149,7 +150,8 @@ struct ModelFile {
     const optimizers::Optimizer& optimizer = model.training_->optimizer;
     for (const std::string& slot : optimizer.slot_names()) {
       for (const Variable& variable : optimizer.slots(slot))
-        file.tensors.emplace_back(cat("slots/", slot, "/", variable.name()), variable.read_value());
+        file.tensors.emplace_back(cat("slots/", slot, "/", variable.name()),
+                                  tutti::internal::saved_value(variable));
     }
     if (accumulated_steps(optimizer) == 0) return;
     const std::vector<Tensor> sums = optimizer.accumulated_gradients();
@@ -195,9 +197,9 @@ struct ModelFile {
     made.build(variables_named(model, names, path));
     for (const std::string& slot : made.slot_names()) {
       std::size_t index = 0;
-      for (Variable variable : made.slots(slot)) {
+      for (const Variable& variable : made.slots(slot)) {
         const Tensor& value = find_tensor(file, path, index++, cat("slots/", slot, "/"));
-        variable.assign(value);
+        tutti::internal::restore_value(variable, value);
       }
     }
     const auto accumulated = member<int64_t>(json, "accumulated_steps", 0);
