@@ -14,8 +14,8 @@
 
 namespace tutti::distribute {
 
-/// The streams of the local replicas. Nothing is seeded before somebody draws: a `run` only says that
-/// a new step has begun.
+/// The streams of the local replicas. Nothing is seeded before somebody draws: a `run` only says
+/// that a new step has begun.
 struct Strategy::Random {
   struct alignas(64) Stream {
     Mutex mutex;

@@ -75,16 +75,14 @@ Tensor Strategy::reduce(AnyReduceOp op, const Tensor& value) {
 }
 
 Tensor Strategy::reduce(AnyReduceOp op, const Variable& value) {
-  check_cross_replica("reduce");
-  if (value.type_name() == "MirroredVariable" && ReduceOp(op) == ReduceOp::kSum) {
-    throw InvalidArgument(cat("reduce [", name(), "]: SUM of the mirrored variable \"",
-                              value.name(),
-                              "\", expected MEAN; its components are meant to be equal, sum what "
-                              "local_results(variable) gives if they are not"));
+  if (value.synchronization() == VariableSynchronization::kOnRead) {
+    check_cross_replica("reduce");
+    const std::vector<Tensor> components = value.components();
+    if (components.size() == 1) return components[0].detach().clone();
+    return reduce(op, PerReplica<Tensor>(components));
   }
-  const std::vector<Tensor> components = value.components();
-  if (value.type_name() != "SyncOnReadVariable") return reduce(op, components[0]);
-  return reduce(op, PerReplica<Tensor>(components));
+  check_same_everywhere(op, "a variable that is written on all replicas");
+  return value.components()[0].detach().clone();
 }
 
 Tensor Strategy::reduce(AnyReduceOp op, const Tensor& value, std::vector<int64_t> axes) {

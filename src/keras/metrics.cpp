@@ -66,10 +66,9 @@ class Metric::Impl {
     const Tensor weighted = losses::apply_weights(values, weights);
     if (!mean) return static_cast<void>(total.assign_add(weighted.sum()));
     const int64_t samples = weighted.dim() == 0 ? 1 : weighted.size(0);
-    const double share =
-        weighted.numel() == 0
-            ? 0
-            : static_cast<double>(samples) / static_cast<double>(weighted.numel());
+    const double share = weighted.numel() == 0
+                             ? 0
+                             : static_cast<double>(samples) / static_cast<double>(weighted.numel());
     total.assign_add(weighted.sum() * share);
     count.assign_add(weights.expand_as(weighted).sum() * share);
   }

@@ -117,7 +117,8 @@ TEST(RandomStreams, WithoutAStrategyOneStreamGoesOnFromTheSeed) {
 }
 
 TEST(RandomStreams, NormalNumbersOfAStepBeginAnewToo) {
-  // The generator keeps the second of two normal numbers: one left over must not enter the next step.
+  // The generator keeps the second of two normal numbers: one left over must not enter the next
+  // step.
   auto normal = [](int64_t count) {
     return at::empty({count}).normal_(0, 1, get_replica_context()->generator());
   };

@@ -40,10 +40,9 @@ TEST(UserIssues, Issue1_TheEndOfDataIsTheSameForAllReplicas) {
 
 TEST(UserIssues, Issue9_ADatasetFromAFunctionEndsAndBeginsAgain) {
   MirroredStrategy strategy(cpus(2));
-  auto dataset = strategy.distribute_datasets_from_function(
-      [](const InputContext& context) {
-        return data::range(8).batch(context.get_per_replica_batch_size(4));
-      });
+  auto dataset = strategy.distribute_datasets_from_function([](const InputContext& context) {
+    return data::range(8).batch(context.get_per_replica_batch_size(4));
+  });
   for (int pass = 0; pass < 2; ++pass) {
     int64_t steps = 0;
     for ([[maybe_unused]] auto batch : dataset) ++steps;

@@ -1,5 +1,5 @@
-// losses.json: the losses of Keras with every kind of weight and reduction, and the helpers of tf.nn
-// in the replicas of a strategy and in none.
+// losses.json: the losses of Keras with every kind of weight and reduction, and the helpers of
+// tf.nn in the replicas of a strategy and in none.
 
 #include <set>
 
@@ -88,9 +88,8 @@ std::vector<at::Tensor> results(distribute::MirroredStrategy* strategy, const st
                                 Body body) {
   if (place == "outside_scope" || (strategy == nullptr && place != "cross_replica"))
     return {body(0)};
-  distribute::Strategy& own =
-      strategy != nullptr ? static_cast<distribute::Strategy&>(*strategy)
-                          : distribute::get_strategy();
+  distribute::Strategy& own = strategy != nullptr ? static_cast<distribute::Strategy&>(*strategy)
+                                                  : distribute::get_strategy();
   auto scope = own.scope();
   if (place == "cross_replica") return {body(0)};
   return own.local_results(
@@ -127,16 +126,15 @@ std::optional<int64_t> global_batch_size(const Json& inputs) {
   if (size.is_number()) return size.get<int64_t>();
   // "int32 tensor 4": the interface takes a number, which a tensor gives by item().
   const std::string text = size;
-  const at::Tensor tensor =
-      at::scalar_tensor(std::stoll(text.substr(text.rfind(' '))), at::kInt);
+  const at::Tensor tensor = at::scalar_tensor(std::stoll(text.substr(text.rfind(' '))), at::kInt);
   return tensor.item<int64_t>();
 }
 
 at::Tensor per_replica(const GoldenFile& file, const Json& inputs, const char* key, int replica) {
   if (!inputs.contains(key)) return {};
   const Json& list = inputs.at(key);
-  return file.tensor(list.at(std::min<std::size_t>(static_cast<std::size_t>(replica),
-                                                   list.size() - 1)));
+  return file.tensor(
+      list.at(std::min<std::size_t>(static_cast<std::size_t>(replica), list.size() - 1)));
 }
 
 at::Tensor helper(const GoldenFile& file, const Json& inputs, const std::string& function,
@@ -149,14 +147,14 @@ at::Tensor helper(const GoldenFile& file, const Json& inputs, const std::string&
   }
   if (function == "scale_regularization_loss") {
     const Json& loss = inputs.at("loss");
-    return nn::scale_regularization_loss(
-        loss.is_number() ? at::scalar_tensor(loss.get<double>(), at::kFloat)
-                         : at::tensor(loss.get<std::vector<float>>()));
+    return nn::scale_regularization_loss(loss.is_number()
+                                             ? at::scalar_tensor(loss.get<double>(), at::kFloat)
+                                             : at::tensor(loss.get<std::vector<float>>()));
   }
   if (function == "keras_loss_in_run") {
     const at::Tensor values = per_replica(file, inputs, "values", replica);
-    const Loss loss = keras::losses::MeanSquaredError(
-        {.reduction = keras::losses::reduction_from_name(detail)});
+    const Loss loss =
+        keras::losses::MeanSquaredError({.reduction = keras::losses::reduction_from_name(detail)});
     return loss(at::zeros_like(values), values);
   }
   throw Unknown{function};
@@ -174,10 +172,11 @@ void run_helper_case(const GoldenFile& file, const Json& entry, Verdict& verdict
   }
   const Json& expected = entry.at("expected");
   try {
-    compare_results(file, expected, results(strategy.get(), parts[2], [&](int replica) {
-                      return helper(file, inputs, parts[1], parts[2], replica);
-                    }),
-                    verdict);
+    compare_results(
+        file, expected,
+        results(strategy.get(), parts[2],
+                [&](int replica) { return helper(file, inputs, parts[1], parts[2], replica); }),
+        verdict);
   } catch (const Error& error) {
     compare_error(expected, error, verdict);
   }

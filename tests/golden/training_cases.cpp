@@ -74,8 +74,8 @@ keras::optimizers::Optimizer optimizer_of(const Json& json) {
   expect_keys(config,
               {"learning_rate", "momentum", "nesterov", "weight_decay", "clipnorm", "clipvalue",
                "global_clipnorm", "use_ema", "ema_momentum", "ema_overwrite_frequency",
-               "gradient_accumulation_steps", "beta_1", "beta_2", "epsilon", "amsgrad", "rho", "centered",
-               "initial_accumulator_value"},
+               "gradient_accumulation_steps", "beta_1", "beta_2", "epsilon", "amsgrad", "rho",
+               "centered", "initial_accumulator_value"},
               "argument of the optimizer");
   try {
     return keras::optimizers::Optimizer::from_config(json.at("class"), config.dump());

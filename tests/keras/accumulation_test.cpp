@@ -95,10 +95,8 @@ TEST(Accumulation, ClippingSeesTheMeanOfTheWholeBatch) {
 }
 
 TEST(Accumulation, GoesWithTheAverageOfTheWeights) {
-  SGD optimizer({.learning_rate = 1,
-                 .use_ema = true,
-                 .ema_momentum = .5,
-                 .gradient_accumulation_steps = 2});
+  SGD optimizer(
+      {.learning_rate = 1, .use_ema = true, .ema_momentum = .5, .gradient_accumulation_steps = 2});
   const Variable weights(at::zeros({1}));
   for (int call = 0; call < 4; ++call)
     optimizer.apply_gradients({at::full({1}, call % 2 == 0 ? -2.f : 0.f)}, {weights});
@@ -228,7 +226,8 @@ TEST(Accumulation, FitIsTheSameOnAnyNumberOfReplicas) {
     auto strategy = replicas(count);
     auto scope = strategy->scope();
     // 13 rows in batches of 5, 5 and 3; four epochs are 12 calls, 4 updates of 3 calls.
-    auto own = model(Adam({.learning_rate = .02, .clipnorm = .1, .gradient_accumulation_steps = 3}));
+    auto own =
+        model(Adam({.learning_rate = .02, .clipnorm = .1, .gradient_accumulation_steps = 3}));
     own->fit(rows(13, 4), rows(13, 2), quiet(4));
     EXPECT_EQ(own->optimizer().iterations(), 4);
     if (!one) {
@@ -285,8 +284,7 @@ TEST(AverageWeights, FitEndsWithThem) {
        .on_train_end =
            [&](const Logs&) { EXPECT_FALSE(at::equal(own->get_weights()[0], last[0])); }})};
   own->fit(rows(15, 4), rows(15, 2), options);
-  EXPECT_TENSOR_EQ(own->get_weights()[0],
-                   own->optimizer().slots("average")[0].read_value());
+  EXPECT_TENSOR_EQ(own->get_weights()[0], own->optimizer().slots("average")[0].read_value());
 }
 
 }  // namespace

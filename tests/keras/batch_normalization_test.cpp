@@ -122,8 +122,7 @@ TEST(BatchNormalization, SynchronizedEqualsTheJoinedBatchTo1e6) {
     const Tensor y = single(x, true);
     const Tensor loss = (y * upstream).sum();
     const auto gradients = tape.gradient(
-        loss,
-        std::vector<Tensor>{x, single->weights()[0].value(), single->weights()[1].value()});
+        loss, std::vector<Tensor>{x, single->weights()[0].value(), single->weights()[1].value()});
     outputs.push_back(y.detach());
     inputs.push_back(gradients[0]);
     scales.push_back(gradients[1]);
@@ -143,7 +142,8 @@ TEST(BatchNormalization, SynchronizedEqualsTheJoinedBatchTo1e6) {
         const Tensor y = norm(mine, true);
         const Tensor loss = (y * part(upstream, sizes, replica)).sum();
         const auto gradients = tape.gradient(
-            loss, std::vector<Tensor>{mine, norm->weights()[0].value(), norm->weights()[1].value()});
+            loss,
+            std::vector<Tensor>{mine, norm->weights()[0].value(), norm->weights()[1].value()});
         return std::tuple(y.detach(), gradients[0], gradients[1], gradients[2]);
       });
       const auto& [y, x_gradient, scale_gradient, shift_gradient] = results;

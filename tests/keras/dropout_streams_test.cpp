@@ -22,9 +22,9 @@ Tensor rows(int64_t count, int64_t width) {
 
 std::unique_ptr<Sequential> dropping(const optimizers::Optimizer& optimizer,
                                      std::optional<int64_t> seed = std::nullopt) {
-  auto model = std::make_unique<Sequential>(std::vector<layers::Layer>{
-      Dense(16, {.activation = "relu", .input_shape = {4}}), Dropout(.5, {.seed = seed}),
-      Dense(2)});
+  auto model = std::make_unique<Sequential>(
+      std::vector<layers::Layer>{Dense(16, {.activation = "relu", .input_shape = {4}}),
+                                 Dropout(.5, {.seed = seed}), Dense(2)});
   model->compile({.optimizer = optimizer, .loss = "mse"});
   return model;
 }
@@ -156,8 +156,7 @@ TEST(DropoutStreams, StepsAreCountedByCallsUnderAccumulation) {
     std::vector<Tensor>& masks;
     Dense dense;
   } model(probe, masks);
-  model.compile(
-      {.optimizer = optimizers::SGD({.gradient_accumulation_steps = 4}), .loss = "mse"});
+  model.compile({.optimizer = optimizers::SGD({.gradient_accumulation_steps = 4}), .loss = "mse"});
   for (int call = 0; call < 6; ++call) model.train_on_batch(rows(4, 1), rows(4, 1));
   ASSERT_EQ(masks.size(), 6u);
   for (std::size_t i = 0; i < masks.size(); ++i) {
@@ -173,8 +172,7 @@ TEST(DropoutStreams, ATrainStepThatLeavesTheOptimizerAloneStillDrawsAnew) {
     Idle() : Sequential({Dropout(.5, {.input_shape = {64}})}) {}
     void train_step(const Batch& batch) override {
       const Tensor mask = (*this)(batch.x, true);
-      if (distribute::get_replica_context()->replica_id_in_sync_group() == 0)
-        masks.push_back(mask);
+      if (distribute::get_replica_context()->replica_id_in_sync_group() == 0) masks.push_back(mask);
     }
     std::vector<Tensor> masks;
   } model;

@@ -371,8 +371,7 @@ TEST(AverageWeights, AreTheMeanOfTheUpdatesOnAnyNumberOfReplicas) {
     SGD optimizer({.learning_rate = 1, .use_ema = true, .ema_momentum = 0.5});
     const Variable weights(at::zeros({1}));
     for (int step = 0; step < 3; ++step) {
-      strategy.run(
-          [&] { optimizer.apply_gradients({at::full({1}, -1.0 / count)}, {weights}); });
+      strategy.run([&] { optimizer.apply_gradients({at::full({1}, -1.0 / count)}, {weights}); });
     }
     EXPECT_TENSOR_NEAR(weights.value(), at::tensor({3.f}), 1e-6);
     EXPECT_TENSOR_NEAR(optimizer.slots("average")[0].value(), at::tensor({2.25f}), 1e-6);
@@ -391,7 +390,8 @@ TEST(AverageWeights, OverwriteEveryFewUpdates) {
   const std::vector<float> wanted{1, 1.5, 2.5};  // averages 1, 1.5, 2 of 1, 2, 2.5
   for (int step = 0; step < 3; ++step) {
     optimizer.apply_gradients({at::full({1}, -1.f)}, {weights});
-    EXPECT_TENSOR_NEAR(weights.value(), at::full({1}, wanted[static_cast<std::size_t>(step)]), 1e-6);
+    EXPECT_TENSOR_NEAR(weights.value(), at::full({1}, wanted[static_cast<std::size_t>(step)]),
+                       1e-6);
   }
 }
 
@@ -424,7 +424,8 @@ TEST(Optimizers, DefaultsAreKeras) {
 TEST(Optimizers, ConfigMakesTheSameOptimizerAgain) {
   const std::vector<Optimizer> optimizers = {
       SGD({.momentum = 0.5, .nesterov = true, .clipnorm = 2}),
-      Adam({.beta_1 = 0.8, .amsgrad = true}), AdamW({.weight_decay = 0.02, .clipvalue = 1}),
+      Adam({.beta_1 = 0.8, .amsgrad = true}),
+      AdamW({.weight_decay = 0.02, .clipvalue = 1}),
       RMSprop({.rho = 0.8, .centered = true}),
       Adagrad({.initial_accumulator_value = 0.3, .global_clipnorm = 3, .name = "mine"}),
       SGD({.use_ema = true, .ema_momentum = 0.9, .ema_overwrite_frequency = 5}),

@@ -5,8 +5,9 @@
 // drawn in other steps, nor of which thread came first. Within a step the draws of a replica follow
 // each other. The step is the number of the strategy's `run` since set_seed, from 0, unless
 // Strategy::set_random_step says otherwise: Model's training sets it to the optimizer's
-// gradient_steps(), which are saved and loaded, so that a training that goes on at step k draws what
-// one without interruption draws there. A loop of one's own that goes on calls set_random_step(k).
+// gradient_steps(), which are saved and loaded, so that a training that goes on at step k draws
+// what one without interruption draws there. A loop of one's own that goes on calls
+// set_random_step(k).
 //
 // Initial weights are drawn once for all replicas, from a stream of their own.
 

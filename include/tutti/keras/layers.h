@@ -132,8 +132,8 @@ struct BatchNormalizationOptions {
 };
 /// Normalises the last axis. Moving statistics are those of the biased variance; each replica keeps
 /// its own and evaluates with it, outside replicas and in files they are the first one's;
-/// `set_weights(get_weights())` gives every replica the first one's. Synchronized, they are the same
-/// everywhere. An empty batch changes nothing.
+/// `set_weights(get_weights())` gives every replica the first one's. Synchronized, they are the
+/// same everywhere. An empty batch changes nothing.
 class BatchNormalization : public Layer {
  public:
   explicit BatchNormalization(const BatchNormalizationOptions& options = {});

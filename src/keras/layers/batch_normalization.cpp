@@ -126,8 +126,7 @@ class BatchNormalizationImpl : public LayerImpl {
     {
       at::NoGradGuard no_grad;
       if (sums[2 * channels].item<double>() > 0) {
-        move(all_mean.detach().to(input.scalar_type()),
-             variance.detach().to(input.scalar_type()));
+        move(all_mean.detach().to(input.scalar_type()), variance.detach().to(input.scalar_type()));
       }
     }
     Tensor factor = (variance + options_.epsilon).rsqrt().to(input.scalar_type());

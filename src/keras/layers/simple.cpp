@@ -238,8 +238,8 @@ class DropoutImpl : public LayerImpl {
       // The strategy's is of the kind that the device needs.
       stream.generator = strategy.generator(local).clone();
     }
-    stream.generator.set_current_seed(stream_seed(static_cast<uint64_t>(*seed_), step,
-                                                  strategy.first_replica_id() + local));
+    stream.generator.set_current_seed(
+        stream_seed(static_cast<uint64_t>(*seed_), step, strategy.first_replica_id() + local));
     stream.step = step;
     stream.seed_generation = generation;
     return stream.generator;

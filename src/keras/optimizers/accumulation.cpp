@@ -10,9 +10,8 @@ namespace tutti::keras::optimizers {
 Accumulation::Accumulation(std::string optimizer, int64_t steps, std::vector<Variable> variables)
     : optimizer_(std::move(optimizer)), steps_(steps), variables_(std::move(variables)) {
   const std::size_t replicas =
-      variables_.empty()
-          ? 1
-          : static_cast<std::size_t>(variables_[0].strategy().num_local_replicas());
+      variables_.empty() ? 1
+                         : static_cast<std::size_t>(variables_[0].strategy().num_local_replicas());
   replicas_.resize(replicas);
   for (Replica& replica : replicas_) {
     replica.sums.resize(variables_.size());
@@ -63,8 +62,7 @@ void Accumulation::add(Replica& mine, std::size_t index, const std::vector<Tenso
 /// After it the replica stands at the beginning, whatever becomes of the update.
 void Accumulation::take_means(Replica& mine) {
   for (std::size_t i = 0; i < variables_.size(); ++i) {
-    mine.means[i] =
-        mine.has[i] != 0 ? mine.sums[i].div_(static_cast<double>(steps_)) : Tensor();
+    mine.means[i] = mine.has[i] != 0 ? mine.sums[i].div_(static_cast<double>(steps_)) : Tensor();
     mine.has[i] = 0;
   }
   mine.calls = 0;
@@ -79,9 +77,7 @@ void Accumulation::apply(const std::vector<Tensor>& gradients, bool aggregate,
   const bool inside = context != nullptr && &context->strategy() == &variables_[0].strategy();
   const auto index = static_cast<std::size_t>(inside ? context->local_replica_id() : 0);
   Replica& mine = replicas_[index];
-  const Kind kind = !inside     ? Kind::kOutside
-                    : aggregate ? Kind::kReplicas
-                                : Kind::kEqualReplicas;
+  const Kind kind = !inside ? Kind::kOutside : aggregate ? Kind::kReplicas : Kind::kEqualReplicas;
   check(gradients, mine, kind);
   if (inside && context->rendezvous().size() > 1) {
     // No data meet here. A replica that has failed on the way makes the others fail too, so that
@@ -116,8 +112,8 @@ std::vector<Tensor> Accumulation::sums() const {
   for (std::size_t i = 0; i < all.size(); ++i) {
     for (const Replica& replica : replicas_) {
       if (replica.has[i] == 0) continue;
-      all[i] = all[i].defined() ? all[i] + replica.sums[i].to(all[i].device())
-                                : replica.sums[i].clone();
+      all[i] =
+          all[i].defined() ? all[i] + replica.sums[i].to(all[i].device()) : replica.sums[i].clone();
       if (equal) break;
     }
   }

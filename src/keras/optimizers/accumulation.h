@@ -14,7 +14,8 @@ class ReplicaContext;
 
 namespace tutti::keras::optimizers {
 
-/// Of one optimizer: each replica has sums of its own, on its device, which meet only in the update.
+/// Of one optimizer: each replica has sums of its own, on its device, which meet only in the
+/// update.
 class Accumulation {
  public:
   /// `steps` calls make an update. Nothing is allocated before the first call.
@@ -23,8 +24,7 @@ class Accumulation {
   /// Adds `gradients` (in the order of the variables; undefined: none) to this replica's sums; in
   /// the last call applies the means. Collective in a replica context: every replica calls it, and
   /// none adds anything unless all have come.
-  void apply(const std::vector<Tensor>& gradients, bool aggregate,
-             distribute::FusedUpdate& update);
+  void apply(const std::vector<Tensor>& gradients, bool aggregate, distribute::FusedUpdate& update);
 
   /// Calls since the last update.
   int64_t calls() const { return replicas_[0].calls; }

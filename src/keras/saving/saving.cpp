@@ -142,8 +142,8 @@ struct ModelFile {
   }
   /// Calls of apply_gradients since the last update; 0 without accumulation.
   static int64_t accumulated_steps(const optimizers::Optimizer& optimizer) {
-    const int64_t calls = member<int64_t>(Json::parse(optimizer.config()),
-                                          "gradient_accumulation_steps", 1);
+    const int64_t calls =
+        member<int64_t>(Json::parse(optimizer.config()), "gradient_accumulation_steps", 1);
     return optimizer.gradient_steps() - optimizer.iterations() * calls;
   }
   static void put_slots(const Model& model, io::TensorFile& file) {

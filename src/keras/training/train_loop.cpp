@@ -198,8 +198,7 @@ void TrainLoop::run_step(Model& model, const Step& step, void (Model::*part)(con
   } rows{model.training_->step_rows};
   rows.rows = step.rows;
   const bool with_gradients = part == &Model::train_step;
-  if (with_gradients)
-    model.strategy().set_random_step(model.training_->begin_random_step());
+  if (with_gradients) model.strategy().set_random_step(model.training_->begin_random_step());
   model.strategy().run_replicas([&](int replica) {
     at::AutoGradMode mode(with_gradients);
     (model.*part)(step.batches[static_cast<std::size_t>(replica)]);
