@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Tutti beside its peers on the same work: what `./dev bench` starts.
 
-    run.py [--peers] [--work C1,C2,C3,C5,main] [--rounds 5] [--json FILE]
+    run.py [--peers] [--work C1,C2,C3,C5,main,calls] [--rounds 5] [--json FILE]
 
 Every round runs each contender once, in alternating order, each in processes of its own, all pinned to the same two
 cores with as many threads. Tables of medians and of the bars go to standard output, everything measured to the JSON file.
 Without --peers only PyTorch stands beside Tutti; with it TensorFlow too, in a Python environment made on first use.
+`--work calls` is a table of what single calls cost on 1, 2 and 4 replicas, beside nobody, and only on demand.
 
 Rules that keep the numbers honest:
 - thread counts are set for every contender alike (OpenMP and BLAS): cores / processes a process;
@@ -46,6 +47,7 @@ TIMEOUT = 900  # seconds for one run
 TENSORFLOW = "2.21.0"
 TUTTI_MODES = {"C1": ("loop", "fit"), "C2": ("loop", "fit"), "C3": ("nnmodule",), "C5": ("loop", "fit")}
 WORKS = (*workloads.WORKLOADS, "main")
+CALLS = "calls"
 
 
 class Contender:
@@ -207,6 +209,18 @@ def run_quietly(contender, cores, say):
     return result
 
 
+def call_costs(cores):
+    """Prints what call_costs says; its result. Raises Failed."""
+    def parse(output):
+        table = [line for line in output.splitlines() if line.startswith("|")]
+        return {**last_json_line(output), "table": table}
+    say = lambda text: print(f"    {CALLS} {text}", flush=True)
+    print(f"==> {CALLS}", flush=True)
+    result = run_quietly(Contender("tutti_calls", [tutti_binary("call_costs")], parse=parse), cores, say)
+    print("\n".join(result["table"]))
+    return result
+
+
 # --- all rounds --------------------------------------------------------------------------------
 
 def figure(result):
@@ -246,8 +260,8 @@ def parse_arguments():
     options = parser.parse_args()
     options.work = options.work.split(",")
     for name in options.work:
-        if name not in WORKS:
-            parser.error(f"unknown work {name!r}; known: {', '.join(WORKS)}")
+        if name not in (*WORKS, CALLS):
+            parser.error(f"unknown work {name!r}; known: {', '.join((*WORKS, CALLS))}")
     if options.rounds < 1:
         parser.error("--rounds needs at least 1")
     return options
@@ -259,10 +273,11 @@ def main():
     data = ROOT / "build/bench/data"
     plan = {}
     tensorflow_python = peers_python() if options.peers else None
-    for work in options.work:
+    for work in (name for name in options.work if name != CALLS):
         plan[work] = contenders_for(work, tensorflow_python, data, options)
-    workloads.scale_steps(options.steps_scale)
-    workloads.dump(data)
+    if plan:
+        workloads.scale_steps(options.steps_scale)
+        workloads.dump(data)
     about = {"date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
              "python": platform.python_version(), "steps_scale": options.steps_scale, **machine.probe(cores)}
     print("machine: " + ", ".join(f"{key} {value}" for key, value in about.items()))
@@ -276,8 +291,14 @@ def main():
             results.append(report.WorkResult(work, runs[work]))
     for result in results:
         report.print_work(result)
-    report.print_bars(results)
+    if results:
+        report.print_bars(results)
     left_out = {f"{work} {c.name}": c.out for work, contenders in plan.items() for c in contenders if c.out}
+    if CALLS in options.work:
+        try:
+            runs[CALLS] = [call_costs(cores)]
+        except Failed as reason:
+            left_out[CALLS] = str(reason)
     for name, reason in left_out.items():
         print(f"  left out: {name}: {reason}")
     document = {"machine": about, "rounds": options.rounds, "results": {r.name: r.as_json() for r in results},

@@ -156,7 +156,9 @@ Measurement run_fit(distribute::Strategy& strategy, const Workload& work) {
 }  // namespace tutti::bench
 
 int main(int argc, char** argv) {
-  using namespace tutti;
+  namespace bench = tutti::bench;
+  namespace distribute = tutti::distribute;
+  using tutti::cat;
   CLI::App app("One training workload on mirrored CPU replicas");
   std::string name, folder, mode = "loop";
   int64_t steps = 0, warm = -1;

@@ -1,6 +1,7 @@
 #include "tutti/base/seed.h"
 
 #include <atomic>
+#include <random>
 
 #include "base/mutex.h"
 
@@ -26,6 +27,23 @@ uint64_t rotate(uint64_t x, int k) { return (x << k) | (x >> (64 - k)); }
 std::optional<int64_t> global_seed() {
   MutexLock lock(g_mutex);
   return g_seed;
+}
+
+uint64_t stream_base() {
+  static const uint64_t drawn = [] {
+    std::random_device device;
+    return static_cast<uint64_t>(device()) << 32 | device();
+  }();
+  const auto seed = global_seed();
+  return seed ? static_cast<uint64_t>(*seed) : drawn;
+}
+
+uint64_t stream_seed(uint64_t base, int64_t step, int64_t replica) {
+  const uint64_t of_step = mix_seeds(base, static_cast<uint64_t>(step));
+  const auto number = static_cast<uint64_t>(replica);
+  // An odd factor: no two replicas below 2^32 meet in the low half.
+  const uint64_t low = (of_step + number * 0x9e3779b9ULL) & 0xffffffffULL;
+  return (mix_seeds(of_step, number) & ~0xffffffffULL) | low;
 }
 
 uint64_t seed_generation() { return g_generation.load(std::memory_order_acquire); }

@@ -2,9 +2,11 @@
 
 #include <ATen/Parallel.h>
 #include <dlfcn.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cstring>
 #include <deque>
 #include <exception>
 #include <random>
@@ -54,16 +56,12 @@ class PassSeeds {
   uint64_t fixed_ = 0;
 };
 
-/// A reservoir: fill it, then again and again hand out a random slot and put the next element
-/// there; at the end it drains.
+/// A reservoir: `fetch(buffer, missing)` appends what is missing as far as there is more; then a
+/// random slot is handed out. At the end it drains.
 template <class Item, class Fetch>
 std::optional<Item> draw(std::vector<Item>& buffer, std::size_t capacity, RandomBits& random,
                          Fetch fetch) {
-  while (buffer.size() < capacity) {
-    auto item = fetch();
-    if (!item) break;
-    buffer.push_back(std::move(*item));
-  }
+  if (buffer.size() < capacity) fetch(capacity - buffer.size());
   if (buffer.empty()) return std::nullopt;
   Item& slot = buffer[random.below(buffer.size())];
   std::swap(slot, buffer.back());
@@ -77,8 +75,13 @@ class ShufflePlan : public UnaryPlan {
   ShufflePlan(PlanPtr input, int64_t buffer_size, const ShuffleOptions& options)
       : UnaryPlan(std::move(input)),
         capacity_(static_cast<std::size_t>(buffer_size)),
-        seeds_(std::make_unique<PassSeeds>(options)) {}
+        seeds_(std::make_shared<PassSeeds>(options)) {}
+  ShufflePlan(PlanPtr input, const ShufflePlan& like)
+      : UnaryPlan(std::move(input)), capacity_(like.capacity_), seeds_(like.seeds_) {}
   std::string name() const override { return "shuffle"; }
+  PlanPtr with_inputs(std::vector<PlanPtr> inputs) const override {
+    return std::make_shared<ShufflePlan>(std::move(inputs[0]), *this);
+  }
   std::unique_ptr<Iterator> iterator() const override {
     return std::make_unique<Pass>(input().iterator(), capacity_, seeds_->next());
   }
@@ -98,7 +101,13 @@ class ShufflePlan : public UnaryPlan {
         if (!row) return std::nullopt;
         return source->row(*row);
       }
-      return draw(elements, capacity, random, [this] { return input().next(); });
+      return draw(elements, capacity, random, [this](std::size_t missing) {
+        for (; missing > 0; --missing) {
+          auto element = input().next();
+          if (!element) return;
+          elements.push_back(std::move(*element));
+        }
+      });
     }
     void next_rows(int64_t count, std::vector<int64_t>& indices) override {
       for (; count > 0; --count) {
@@ -107,15 +116,10 @@ class ShufflePlan : public UnaryPlan {
         indices.push_back(*row);
       }
     }
+    // Not more than needed: a row may be made when it is read, by a function of the user.
     std::optional<int64_t> next_row() {
-      return draw(rows, capacity, random, [this]() -> std::optional<int64_t> {
-        if (at == fetched.size()) {
-          fetched.clear();
-          at = 0;
-          input().next_rows(256, fetched);
-          if (fetched.empty()) return std::nullopt;
-        }
-        return fetched[at++];
+      return draw(rows, capacity, random, [this](std::size_t missing) {
+        input().next_rows(static_cast<int64_t>(missing), rows);
       });
     }
     std::size_t capacity;
@@ -123,122 +127,137 @@ class ShufflePlan : public UnaryPlan {
     const RowTable* source;
     std::vector<Nest> elements;
     std::vector<int64_t> rows;
-    std::vector<int64_t> fetched;
-    std::size_t at = 0;
   };
   std::size_t capacity_;
-  std::unique_ptr<PassSeeds> seeds_;
+  std::shared_ptr<PassSeeds> seeds_;
 };
 
-/// What a complete pass leaves: rows when all elements had one shape and dtype, else the elements.
-struct CacheContent {
-  std::optional<RowTable> table;
-  std::vector<Nest> elements;
-};
-
-/// Collects elements while they pass. Rows go into columns that are allocated for the expected
-/// number, so nothing is kept twice; of an unknown number, into columns that double.
-class CacheFiller {
+/// What a pass over a cache's input leaves, and its table meanwhile. Elements go into columns that
+/// are allocated for the expected number, so nothing is kept twice; of an unknown number, into
+/// columns that double. From the first one on that has another shape they are kept as they are.
+class CacheTable : public RowTable {
  public:
-  explicit CacheFiller(int64_t expected) : capacity_(expected > 0 ? expected : kFirstRows) {}
+  explicit CacheTable(int64_t expected)
+      : RowTable({}, 0), capacity_(expected > 0 ? expected : kFirstRows) {}
+  CacheTable(const CacheTable&) = delete;
+  CacheTable& operator=(const CacheTable&) = delete;
   void add(const Nest& element) {
-    if (as_rows_ && fits(element)) {
+    if (others_.empty() && fits(element)) {
       write(element);
     } else {
-      give_up_rows();
-      elements_.push_back(cloned(element));
+      others_.push_back(cloned(element));
     }
   }
-  std::shared_ptr<const CacheContent> finish() {
-    auto content = std::make_shared<CacheContent>();
-    if (as_rows_ && count_ > 0) {
-      content->table = table();
-    } else {
-      content->elements = std::move(elements_);
-    }
-    return content;
+  void finish() {
+    complete_ = true;
+    if (num_rows < capacity_)
+      structure = structure.map_leaves(
+          [this](const Tensor& column) { return column.narrow(0, 0, num_rows); });
+    columns_.clear();
+  }
+  int64_t size() const { return num_rows + static_cast<int64_t>(others_.size()); }
+
+  bool has_columns() const override { return complete_ && others_.empty() && num_rows > 0; }
+  Nest row(int64_t index) const override {
+    return index < num_rows ? RowTable::row(index) : cloned(other(index));
+  }
+  Nest rows(const std::vector<int64_t>& indices) const override {
+    if (others_.empty()) return RowTable::rows(indices);
+    std::vector<Nest> elements;
+    elements.reserve(indices.size());
+    for (int64_t index : indices)
+      elements.push_back(index < num_rows ? RowTable::row(index) : other(index));
+    return stacked(elements);
   }
 
  private:
   static constexpr int64_t kFirstRows = 256;
 
-  static Tensor new_column(const Tensor& leaf, int64_t num_rows) {
-    std::vector<int64_t> sizes = leaf.sizes().vec();
-    sizes.insert(sizes.begin(), num_rows);
-    return at::empty(sizes, leaf.options());
+  struct Column {
+    Column(const Tensor& leaf, int64_t num_rows) : row_bytes(leaf.nbytes()) {
+      std::vector<int64_t> sizes = leaf.sizes().vec();
+      sizes.insert(sizes.begin(), num_rows);
+      rows = at::empty(sizes, leaf.options());
+      advise_huge_pages(rows);
+    }
+    bool fits(const Tensor& leaf) const {
+      return leaf.sizes() == rows.sizes().slice(1) && leaf.scalar_type() == rows.scalar_type() &&
+             leaf.device() == rows.device();
+    }
+    void write(int64_t index, const Tensor& leaf) const {
+      if (!is_plain(leaf)) {
+        rows.select(0, index).copy_(leaf);
+      } else if (row_bytes > 0) {
+        std::memcpy(
+            static_cast<char*>(rows.data_ptr()) + static_cast<std::size_t>(index) * row_bytes,
+            leaf.const_data_ptr(), row_bytes);
+      }
+    }
+    Tensor rows;
+    std::size_t row_bytes;
+  };
+
+  /// Rows are written one after the other, so that no page is filled in vain.
+  static void advise_huge_pages(const Tensor& tensor) {
+#if defined(MADV_HUGEPAGE)
+    constexpr std::size_t kLarge = 32 << 20;  // malloc gives these a mapping of their own
+    constexpr std::uintptr_t kPage = 2 << 20;
+    if (!tensor.is_cpu() || tensor.nbytes() <= kLarge) return;
+    const auto begin = reinterpret_cast<std::uintptr_t>(tensor.data_ptr());
+    const std::uintptr_t first = (begin + kPage - 1) / kPage * kPage;
+    const std::uintptr_t last = (begin + tensor.nbytes()) / kPage * kPage;
+    madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
+#endif
+  }
+
+  const Nest& other(int64_t index) const {
+    return others_[static_cast<std::size_t>(index - num_rows)];
   }
   void start(const Nest& element) {
-    structure_ = spec_of(element);
     double bytes = 0;
     element.for_each([&](const Tensor& leaf) { bytes += static_cast<double>(leaf.nbytes()); });
     const double memory =
         static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
     // Not to be reserved; the pass may well end before.
     if (bytes * static_cast<double>(capacity_) > memory) capacity_ = kFirstRows;
-    element.for_each(
-        [this](const Tensor& leaf) { columns_.push_back(new_column(leaf, capacity_)); });
+    set_columns(element, capacity_);
   }
   void grow() {
-    for (Tensor& column : columns_) {
-      Tensor larger = new_column(column[0], 2 * capacity_);
-      larger.narrow(0, 0, count_).copy_(column);
-      column = std::move(larger);
-    }
+    const Nest before = structure;
+    set_columns(row(0), 2 * capacity_);
+    auto column = columns_.begin();
+    before.for_each(
+        [&](const Tensor& rows) { (column++)->rows.narrow(0, 0, num_rows).copy_(rows); });
     capacity_ *= 2;
   }
-  RowTable table() const {
-    return {pack_as(structure_, columns_).map_leaves([this](const Tensor& column) {
-              return column.narrow(0, 0, count_);
-            }),
-            count_};
+  void set_columns(const Nest& element, int64_t num_rows) {
+    std::vector<Column> columns;
+    structure = element.map_leaves(
+        [&](const Tensor& leaf) { return columns.emplace_back(leaf, num_rows).rows; });
+    columns_ = std::move(columns);
   }
   bool fits(const Nest& element) {
-    if (count_ == 0) {
+    if (num_rows == 0) {
       start(element);
       return !columns_.empty();
     }
-    if (!same_structure(element, structure_)) return false;
+    if (!same_structure(element, structure)) return false;
     bool fits = true;
-    std::size_t column = 0;
-    element.for_each([&](const Tensor& leaf) {
-      const Tensor& rows = columns_[column++];
-      fits = fits && leaf.sizes() == rows.sizes().slice(1) &&
-             leaf.scalar_type() == rows.scalar_type() && leaf.device() == rows.device();
-    });
-    if (fits && count_ == capacity_) grow();
+    auto column = columns_.begin();
+    element.for_each([&](const Tensor& leaf) { fits = (column++)->fits(leaf) && fits; });
+    if (fits && num_rows == capacity_) grow();
     return fits;
   }
   void write(const Nest& element) {
-    std::size_t column = 0;
-    element.for_each([&](const Tensor& leaf) {
-      Tensor& rows = columns_[column++];
-      const std::size_t bytes = leaf.nbytes();
-      if (is_plain(leaf)) {
-        if (bytes > 0)
-          std::memcpy(
-              static_cast<char*>(rows.data_ptr()) + static_cast<std::size_t>(count_) * bytes,
-              leaf.const_data_ptr(), bytes);
-      } else {
-        rows.select(0, count_).copy_(leaf);
-      }
-    });
-    ++count_;
-  }
-  void give_up_rows() {
-    if (!as_rows_) return;
-    as_rows_ = false;
-    if (count_ == 0) return;
-    const RowTable rows = table();
-    for (int64_t i = 0; i < count_; ++i) elements_.push_back(rows.row(i));
-    columns_.clear();
+    auto column = columns_.begin();
+    element.for_each([&](const Tensor& leaf) { (column++)->write(num_rows, leaf); });
+    ++num_rows;
   }
 
   int64_t capacity_;
-  bool as_rows_ = true;
-  int64_t count_ = 0;
-  SpecNest structure_;
-  std::vector<Tensor> columns_;
-  std::vector<Nest> elements_;
+  bool complete_ = false;
+  std::vector<Column> columns_;
+  std::vector<Nest> others_;
 };
 
 class CachePlan : public UnaryPlan {
@@ -246,9 +265,13 @@ class CachePlan : public UnaryPlan {
   explicit CachePlan(PlanPtr input)
       : UnaryPlan(std::move(input)), shared_(std::make_shared<Shared>()) {}
   std::string name() const override { return "cache"; }
+  PlanPtr with_inputs(std::vector<PlanPtr> inputs) const override {
+    return std::make_shared<CachePlan>(std::move(inputs[0]));
+  }
+  int64_t num_rows() const override { return input().num_rows(); }
   SpecNest element_spec() const override {
     const auto content = shared_->get();
-    if (content && content->table) return spec_of(content->table->row(0));
+    if (content && content->has_columns()) return spec_of(content->row(0));
     return input().element_spec();
   }
   std::unique_ptr<Iterator> iterator() const override {
@@ -260,19 +283,21 @@ class CachePlan : public UnaryPlan {
  private:
   struct Shared {
     Mutex mutex;
-    std::shared_ptr<const CacheContent> content TUTTI_GUARDED_BY(mutex);
-    std::shared_ptr<const CacheContent> get() {
+    std::shared_ptr<const CacheTable> content TUTTI_GUARDED_BY(mutex);
+    std::shared_ptr<const CacheTable> get() {
       MutexLock lock(mutex);
       return content;
     }
-    void set(std::shared_ptr<const CacheContent> full) {
+    void set(std::shared_ptr<const CacheTable> full) {
       MutexLock lock(mutex);
       if (!content) content = std::move(full);
     }
   };
   struct FillPass : Iterator {
     FillPass(std::unique_ptr<Iterator> input, std::shared_ptr<Shared> shared, int64_t expected)
-        : input(std::move(input)), shared(std::move(shared)), filler(expected) {}
+        : input(std::move(input)),
+          shared(std::move(shared)),
+          rows(std::make_shared<CacheTable>(expected)) {}
     ~FillPass() override {
       if (!done && started)
         log_once(LogLevel::kWarning, "data/cache/partial",
@@ -285,36 +310,36 @@ class CachePlan : public UnaryPlan {
       started = true;
       auto element = input->next();
       if (element) {
-        filler.add(*element);
+        rows->add(*element);
       } else {
         done = true;
-        shared->set(filler.finish());
+        rows->finish();
+        shared->set(rows);
       }
       return element;
     }
+    const RowTable* table() const override { return rows.get(); }
+    void next_rows(int64_t count, std::vector<int64_t>& indices) override {
+      for (; count > 0 && next(); --count) indices.push_back(rows->size() - 1);
+    }
     std::unique_ptr<Iterator> input;
     std::shared_ptr<Shared> shared;
-    CacheFiller filler;
+    std::shared_ptr<CacheTable> rows;
     bool started = false;
     bool done = false;
   };
   struct ReadPass : Iterator {
-    explicit ReadPass(std::shared_ptr<const CacheContent> content) : content(std::move(content)) {}
+    explicit ReadPass(std::shared_ptr<const CacheTable> content) : content(std::move(content)) {}
     std::optional<Nest> next() override {
-      if (content->table) {
-        if (at == static_cast<std::size_t>(content->table->num_rows)) return std::nullopt;
-        return content->table->row(static_cast<int64_t>(at++));
-      }
-      if (at == content->elements.size()) return std::nullopt;
-      return cloned(content->elements[at++]);
+      if (at == content->size()) return std::nullopt;
+      return content->row(at++);
     }
-    const RowTable* table() const override { return content->table ? &*content->table : nullptr; }
+    const RowTable* table() const override { return content.get(); }
     void next_rows(int64_t count, std::vector<int64_t>& indices) override {
-      for (; count > 0 && at < static_cast<std::size_t>(content->table->num_rows); --count)
-        indices.push_back(static_cast<int64_t>(at++));
+      for (; count > 0 && at < content->size(); --count) indices.push_back(at++);
     }
-    std::shared_ptr<const CacheContent> content;
-    std::size_t at = 0;
+    std::shared_ptr<const CacheTable> content;
+    int64_t at = 0;
   };
   std::shared_ptr<Shared> shared_;
 };
@@ -333,6 +358,10 @@ class PrefetchPlan : public UnaryPlan {
   PrefetchPlan(PlanPtr input, std::size_t capacity)
       : UnaryPlan(std::move(input)), capacity_(capacity) {}
   std::string name() const override { return "prefetch"; }
+  PlanPtr with_inputs(std::vector<PlanPtr> inputs) const override {
+    return std::make_shared<PrefetchPlan>(std::move(inputs[0]), capacity_);
+  }
+  int64_t num_rows() const override { return input().num_rows(); }
   std::unique_ptr<Iterator> iterator() const override {
     return std::make_unique<Pass>(input().iterator(), capacity_);
   }

@@ -10,6 +10,9 @@ class ZipPlan : public Plan {
  public:
   using Plan::Plan;
   std::string name() const override { return "zip"; }
+  PlanPtr with_inputs(std::vector<PlanPtr> inputs) const override {
+    return std::make_shared<ZipPlan>(std::move(inputs));
+  }
   int64_t cardinality() const override {
     int64_t size = kInfinite;
     for (const PlanPtr& input : inputs()) {
@@ -57,6 +60,9 @@ class ConcatenatePlan : public Plan {
  public:
   using Plan::Plan;
   std::string name() const override { return "concatenate"; }
+  PlanPtr with_inputs(std::vector<PlanPtr> inputs) const override {
+    return std::make_shared<ConcatenatePlan>(std::move(inputs));
+  }
   int64_t cardinality() const override {
     const int64_t a = inputs()[0]->cardinality();
     const int64_t b = inputs()[1]->cardinality();
@@ -73,10 +79,10 @@ class ConcatenatePlan : public Plan {
   }
   std::unique_ptr<Iterator> iterator() const override {
     auto first = inputs()[0]->iterator();
-    if (first->table() == nullptr)
+    if (columns_of(*first) == nullptr)
       return std::make_unique<Pass>(std::move(first), nullptr, inputs()[1], nullptr);
     auto second = inputs()[1]->iterator();
-    auto table = joined(first->table(), second->table());
+    auto table = joined(columns_of(*first), columns_of(*second));
     return std::make_unique<Pass>(std::move(first), std::move(second), inputs()[1],
                                   std::move(table));
   }

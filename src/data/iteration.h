@@ -12,6 +12,45 @@ namespace tutti::data {
 bool is_plain(const Tensor& tensor);
 /// The element with storage of its own.
 Nest cloned(const Nest& element);
+/// Number of rows of a batch. Throws when a component has no rows, or another number of them.
+int64_t rows_of(const char* operation, const Nest& batch);
+/// Rows `begin` to below `begin + count` of a batch: a view, a copy where the layout has none.
+Nest slice_rows(const Nest& batch, int64_t begin, int64_t count);
+
+/// Up to `size` elements, their leaves side by side.
+struct ElementColumns {
+  Nest structure;
+  std::vector<std::vector<Tensor>> columns;  // [leaf][element]
+  int64_t count = 0;
+};
+/// InvalidArgument when structures differ; `operation` says whose error it is.
+ElementColumns take_columns(const char* operation, Iterator& input, int64_t size);
+
+/// shard(kShardHint, kShardHint).
+PlanPtr shard_hint(PlanPtr input);
+
+/// The elements stacked along a new first axis. Throws InvalidArgument when their structures,
+/// shapes or dtypes differ.
+Nest stacked(const std::vector<Nest>& elements);
+
+/// The table of a pass, if it has columns for all of its rows.
+inline const RowTable* columns_of(const Iterator& pass) {
+  const RowTable* table = pass.table();
+  return table != nullptr && table->has_columns() ? table : nullptr;
+}
+
+/// next_rows, then `after(how many came)`, also when an element throws.
+template <class After>
+void read_rows(Iterator& input, int64_t count, std::vector<int64_t>& indices, After after) {
+  const std::size_t before = indices.size();
+  try {
+    input.next_rows(count, indices);
+  } catch (...) {
+    after(static_cast<int64_t>(indices.size() - before));
+    throw;
+  }
+  after(static_cast<int64_t>(indices.size() - before));
+}
 
 /// By default elements look like the input's.
 class UnaryPlan : public Plan {

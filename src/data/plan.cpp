@@ -95,7 +95,24 @@ SpecNest Plan::element_spec() const {
   return spec_of(*first);
 }
 
+InputContext::InputContext(int num_input_pipelines, int input_pipeline_id, int num_replicas_in_sync)
+    : num_input_pipelines_(num_input_pipelines),
+      input_pipeline_id_(input_pipeline_id),
+      num_replicas_in_sync_(num_replicas_in_sync) {
+  if (num_input_pipelines < 1 || num_replicas_in_sync < 1 || input_pipeline_id < 0 ||
+      input_pipeline_id >= num_input_pipelines) {
+    throw InvalidArgument(cat("InputContext: pipeline ", input_pipeline_id, " of ",
+                              num_input_pipelines, " for ", num_replicas_in_sync,
+                              " replicas, expected positive numbers and a pipeline below their "
+                              "number"));
+  }
+}
+
 int64_t InputContext::get_per_replica_batch_size(int64_t global_batch_size) const {
+  if (global_batch_size < 1) {
+    throw InvalidArgument(cat("get_per_replica_batch_size: ", global_batch_size,
+                              " rows, expected at least 1"));
+  }
   if (global_batch_size % num_replicas_in_sync_ != 0) {
     throw InvalidArgument(
         cat("get_per_replica_batch_size: ", global_batch_size, " rows for ", num_replicas_in_sync_,

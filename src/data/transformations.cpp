@@ -11,7 +11,22 @@ class MapPlan : public PassPlan {
   MapPlan(PlanPtr input, NestFunction function)
       : PassPlan(std::move(input)), function_(std::move(function)) {}
   std::string name() const override { return "map"; }
-  SpecNest element_spec() const override { return spec_.of(*this); }
+  PlanPtr with_inputs(std::vector<PlanPtr> inputs) const override {
+    return std::make_shared<MapPlan>(std::move(inputs[0]), function_);
+  }
+  // What is seen of one batch tells nothing of the number of rows of the others.
+  SpecNest element_spec() const override {
+    bool rows_vary = false;
+    input().element_spec().for_each([&](const TensorSpec& leaf) {
+      rows_vary = rows_vary || (!leaf.shape.empty() && leaf.shape[0] < 0);
+    });
+    const SpecNest seen = spec_.of(*this);
+    if (!rows_vary) return seen;
+    return seen.map_leaves([](TensorSpec leaf) {
+      if (!leaf.shape.empty()) leaf.shape[0] = -1;
+      return leaf;
+    });
+  }
 
  private:
   std::unique_ptr<Iterator> over(std::unique_ptr<Iterator> pass) const override {
@@ -38,6 +53,9 @@ class FilterPlan : public PassPlan {
   FilterPlan(PlanPtr input, NestPredicate predicate)
       : PassPlan(std::move(input)), predicate_(std::move(predicate)) {}
   std::string name() const override { return "filter"; }
+  PlanPtr with_inputs(std::vector<PlanPtr> inputs) const override {
+    return std::make_shared<FilterPlan>(std::move(inputs[0]), predicate_);
+  }
   int64_t cardinality() const override { return input().cardinality() == 0 ? 0 : kUnknown; }
 
  private:
@@ -63,6 +81,9 @@ class TakePlan : public PassPlan {
  public:
   TakePlan(PlanPtr input, int64_t count) : PassPlan(std::move(input)), count_(count) {}
   std::string name() const override { return "take"; }
+  PlanPtr with_inputs(std::vector<PlanPtr> inputs) const override {
+    return std::make_shared<TakePlan>(std::move(inputs[0]), count_);
+  }
   int64_t cardinality() const override {
     const int64_t size = input().cardinality();
     if (count_ < 0) return size;
@@ -86,8 +107,10 @@ class TakePlan : public PassPlan {
     }
     void next_rows(int64_t count, std::vector<int64_t>& indices) override {
       const int64_t wanted = left < 0 ? count : std::min(count, left);
-      if (left > 0) left -= wanted;
-      if (wanted > 0) input().next_rows(wanted, indices);
+      if (wanted <= 0) return;
+      read_rows(input(), wanted, indices, [this](int64_t given) {
+        if (left > 0) left -= given;
+      });
     }
     int64_t left;
   };
@@ -98,6 +121,9 @@ class SkipPlan : public PassPlan {
  public:
   SkipPlan(PlanPtr input, int64_t count) : PassPlan(std::move(input)), count_(count) {}
   std::string name() const override { return "skip"; }
+  PlanPtr with_inputs(std::vector<PlanPtr> inputs) const override {
+    return std::make_shared<SkipPlan>(std::move(inputs[0]), count_);
+  }
   int64_t cardinality() const override {
     const int64_t size = input().cardinality();
     if (count_ < 0) return 0;
@@ -124,9 +150,9 @@ class SkipPlan : public PassPlan {
         std::vector<int64_t> dropped;
         do {
           dropped.clear();
-          const int64_t count = std::min<int64_t>(left, 4096);
-          input().next_rows(count, dropped);
-          left = static_cast<int64_t>(dropped.size()) == count ? left - count : 0;
+          read_rows(input(), std::min<int64_t>(left, 4096), dropped,
+                    [this](int64_t given) { left -= given; });
+          if (dropped.empty()) left = 0;
         } while (left > 0);
       }
       for (; left > 0; --left) {
@@ -144,6 +170,9 @@ class ShardPlan : public PassPlan {
   ShardPlan(PlanPtr input, int64_t num_shards, int64_t index)
       : PassPlan(std::move(input)), num_shards_(num_shards), index_(index) {}
   std::string name() const override { return "shard"; }
+  PlanPtr with_inputs(std::vector<PlanPtr> inputs) const override {
+    return std::make_shared<ShardPlan>(std::move(inputs[0]), num_shards_, index_);
+  }
   int64_t cardinality() const override {
     const int64_t size = input().cardinality();
     return size < 0 ? size : size <= index_ ? 0 : (size - index_ + num_shards_ - 1) / num_shards_;
@@ -167,10 +196,13 @@ class ShardPlan : public PassPlan {
       std::vector<int64_t> some;
       for (; count > 0; --count) {
         some.clear();
-        input().next_rows(until + 1, some);
-        if (static_cast<int64_t>(some.size()) <= until) return;
+        const int64_t wanted = until + 1;
+        // As in next(): one that throws counts as the shard's own, but not as one in front of it.
+        read_rows(input(), wanted, some, [&](int64_t given) {
+          until = given < wanted - 1 ? until - given : num_shards - 1;
+        });
+        if (static_cast<int64_t>(some.size()) < wanted) return;
         indices.push_back(some.back());
-        until = num_shards - 1;
       }
     }
     int64_t num_shards;
@@ -179,11 +211,15 @@ class ShardPlan : public PassPlan {
   int64_t num_shards_, index_;
 };
 
-/// One pass after another. Rows stay rows only as long as every pass has the same table.
+/// One pass after another. Rows stay rows only as long as every pass has the same table: not those
+/// of a pass that fills a cache, which another pass may fill before it.
 class RepeatPlan : public UnaryPlan {
  public:
   RepeatPlan(PlanPtr input, int64_t count) : UnaryPlan(std::move(input)), count_(count) {}
   std::string name() const override { return "repeat"; }
+  PlanPtr with_inputs(std::vector<PlanPtr> inputs) const override {
+    return std::make_shared<RepeatPlan>(std::move(inputs[0]), count_);
+  }
   int64_t cardinality() const override {
     const int64_t size = input().cardinality();
     if (size == 0 || count_ == 0) return 0;
@@ -199,7 +235,7 @@ class RepeatPlan : public UnaryPlan {
     explicit Pass(const RepeatPlan& plan) : plan(plan.shared()), left(plan.count_) {
       if (left != 0) current = this->plan->iterator();
       if (left > 0) --left;
-      if (current) rows = current->table();
+      if (current) rows = columns_of(*current);
     }
     std::optional<Nest> next() override {
       while (current) {
@@ -227,9 +263,9 @@ class RepeatPlan : public UnaryPlan {
       any = false;
       if (left > 0) --left;
       if (!current) return;
-      // The pass that fills a cache has no table, the later ones read the cache's.
-      if (rows == nullptr) rows = current->table();
-      if (current->table() != rows) throw Internal("repeat: another table in a later pass");
+      // The pass that fills a cache has no columns, the later ones read the cache's.
+      if (rows == nullptr) rows = columns_of(*current);
+      if (columns_of(*current) != rows) throw Internal("repeat: another table in a later pass");
     }
     PlanPtr plan;
     int64_t left;
@@ -245,6 +281,9 @@ class EnumeratePlan : public PassPlan {
  public:
   EnumeratePlan(PlanPtr input, int64_t start) : PassPlan(std::move(input)), start_(start) {}
   std::string name() const override { return "enumerate"; }
+  PlanPtr with_inputs(std::vector<PlanPtr> inputs) const override {
+    return std::make_shared<EnumeratePlan>(std::move(inputs[0]), start_);
+  }
   SpecNest element_spec() const override {
     return SpecNest::tuple({TensorSpec{{}, at::kLong}, input().element_spec()});
   }
@@ -271,6 +310,10 @@ class OptionsPlan : public UnaryPlan {
   OptionsPlan(PlanPtr input, const Options& options)
       : UnaryPlan(std::move(input)), options_(options) {}
   std::string name() const override { return "with_options"; }
+  PlanPtr with_inputs(std::vector<PlanPtr> inputs) const override {
+    return std::make_shared<OptionsPlan>(std::move(inputs[0]), options_);
+  }
+  int64_t num_rows() const override { return input().num_rows(); }
   Options options() const override { return options_; }
   std::unique_ptr<Iterator> iterator() const override { return input().iterator(); }
 
@@ -309,6 +352,7 @@ PlanPtr repeat(PlanPtr input, int64_t count) {
   return std::make_shared<RepeatPlan>(std::move(input), count);
 }
 PlanPtr shard(PlanPtr input, int64_t num_shards, int64_t index) {
+  if (num_shards == kShardHint && index == kShardHint) return shard_hint(std::move(input));
   if (num_shards < 1 || index < 0 || index >= num_shards) {
     throw InvalidArgument(cat("shard: index ", index, " of ", num_shards,
                               " shards, expected an index from 0 to below the number of shards"));

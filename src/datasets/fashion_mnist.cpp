@@ -1,12 +1,10 @@
 #include <ATen/ATen.h>
 
-#include <cstring>
-
 #include "base/environment.h"
+#include "io/file.h"
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
 #include "tutti/datasets/datasets.h"
-#include "io/file.h"
 
 namespace tutti::datasets {
 namespace {
@@ -53,30 +51,48 @@ Split read_split(const std::string& prefix) {
 
 }  // namespace
 
+// The bytes go from the file into the tensor: a second copy of the training images beside it would
+// be the largest block of memory of a small job.
 Tensor read_idx(const std::string& path) {
-  const std::vector<uint8_t> bytes = io::read_file(path, kLimit);
+  io::FileStream file(path);
+  std::size_t have = 0;
+  auto read = [&](void* into, std::size_t size) {
+    const std::size_t got = file.read(into, size);
+    have += got;
+    return got == size;
+  };
+  auto read_to_the_end = [&] {
+    std::vector<uint8_t> rest(std::size_t{1} << 16);
+    while (have <= kLimit && read(rest.data(), rest.size())) continue;
+  };
   auto damaged = [&](const std::string& what) {
     throw DataLoss(
         cat("read_idx [", path, "]: ", what, ", expected an IDX file of bytes; ", kPackage));
   };
-  if (bytes.size() < 4 || bytes[0] != 0 || bytes[1] != 0 || bytes[2] != 8)
-    damaged(cat("no IDX header in ", bytes.size(), " bytes"));
-  const std::size_t rank = bytes[3];
-  const std::size_t header = 4 + 4 * rank;
-  if (rank == 0 || rank > 4 || bytes.size() < header)
-    damaged(cat("rank ", rank, " in ", bytes.size(), " bytes"));
+  uint8_t magic[4] = {};
+  if (!read(magic, 4) || magic[0] != 0 || magic[1] != 0 || magic[2] != 8) {
+    read_to_the_end();
+    damaged(cat("no IDX header in ", have, " bytes"));
+  }
+  const std::size_t rank = magic[3];
+  uint8_t header[4 * 4] = {};
+  if (rank == 0 || rank > 4 || !read(header, 4 * rank)) {
+    read_to_the_end();
+    damaged(cat("rank ", rank, " in ", have, " bytes"));
+  }
   std::vector<int64_t> sizes;
   int64_t numel = 1;
   for (std::size_t i = 0; i < rank; ++i) {
-    sizes.push_back(big_endian(bytes.data() + 4 + 4 * i));
+    sizes.push_back(big_endian(header + 4 * i));
     if (__builtin_mul_overflow(numel, sizes.back(), &numel)) damaged("sizes too large");
   }
-  if (static_cast<uint64_t>(numel) != bytes.size() - header) {
-    damaged(cat("sizes ", shape_text(sizes), " with ", bytes.size() - header, " bytes of data"));
-  }
-  Tensor tensor = at::empty(sizes, at::kByte);
-  if (numel > 0)
-    std::memcpy(tensor.data_ptr(), bytes.data() + header, static_cast<std::size_t>(numel));
+  const bool too_large = static_cast<uint64_t>(numel) > kLimit;
+  Tensor tensor = too_large ? Tensor() : at::empty(sizes, at::kByte);
+  have = 0;
+  if (!too_large) read(tensor.data_ptr(), static_cast<std::size_t>(numel));
+  read_to_the_end();
+  if (too_large || static_cast<uint64_t>(numel) != have)
+    damaged(cat("sizes ", shape_text(sizes), " with ", have, " bytes of data"));
   return tensor;
 }
 

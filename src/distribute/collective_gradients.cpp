@@ -227,10 +227,10 @@ struct AllReduce : torch::autograd::Function<AllReduce> {
 };
 
 struct AllReduceMany : torch::autograd::Function<AllReduceMany> {
-  static variable_list forward(AutogradContext* saved, const variable_list& values,
+  static variable_list forward(AutogradContext* saved, at::TensorList values,
                                const ReplicaCall* call, ReduceOp op) {
     saved->saved_data["call"] = packed(*call, op);
-    return all_reduced(*call, op, values);
+    return all_reduced(*call, op, values.vec());
   }
   static variable_list backward(AutogradContext* saved, variable_list incoming) {
     const BackwardCall backward(saved, incoming[0]);
@@ -293,7 +293,7 @@ void differentiable_all_reduce(const ReplicaCall& call, ReduceOp op,
   }
   if (all.empty()) return;
   check_agreement(call, all);
-  numbers = any_gradient ? AllReduceMany::apply(numbers, &call, op)
+  numbers = any_gradient ? AllReduceMany::apply(at::TensorList(numbers), &call, op)
                          : all_reduced(call, op, std::move(numbers));
   others = all_reduced(call, op, std::move(others));
   std::size_t number = 0;

@@ -1,117 +1,145 @@
-// A step takes one piece of the stream for each local replica, in replica order. When the stream
-// ends inside a step, the replicas that are left without data get pieces of zero rows, so that no
-// row is lost; a piece without a batch axis cannot be emptied, then the started step is dropped
-// with one warning.
+// Which pieces a distributed dataset is made of; distributed_plans_steps.cpp deals them.
 
 #include "distribute/distributed_plans.h"
 
-#include "distribute/thread_team.h"
-#include "tutti/base/log.h"
+#include <algorithm>
+
+#include "distribute/distributed_plans_steps.h"
 
 namespace tutti::distribute {
 namespace {
 
-Nest on_device(const Nest& piece, const DeviceName& device) {
-  if (device.kind == DeviceName::Kind::kCpu) return piece;
-  return piece.map_leaves([&](const Tensor& leaf) { return leaf.to(device.torch_device()); });
-}
-
-class DealingIterator : public DistributedIterator {
- public:
-  DealingIterator(std::unique_ptr<data::Iterator> pieces, std::vector<DeviceName> devices)
-      : pieces_(std::move(pieces)), devices_(std::move(devices)) {}
-
-  std::optional<std::vector<Nest>> next() override {
-    if (done_) return std::nullopt;
-    // On a replica's team: a larger one would leave OpenMP threads spinning on the cores that the
-    // other replicas are about to use.
-    ThreadTeam team(std::max(1, available_cores() / static_cast<int>(devices_.size())));
-    std::vector<Nest> step;
-    step.reserve(devices_.size());
-    while (step.size() < devices_.size()) {
-      auto piece = pieces_->next();
-      if (!piece) {
-        done_ = true;
-        if (step.empty() || !fill_with_empty(step)) return std::nullopt;
-        break;
-      }
-      step.push_back(on_device(*piece, devices_[step.size()]));
-    }
-    return step;
-  }
-
- private:
-  bool fill_with_empty(std::vector<Nest>& step) const {
-    bool batched = true;
-    step[0].for_each([&](const Tensor& leaf) { batched = batched && leaf.dim() > 0; });
-    if (!batched) {
-      log_once(
-          LogLevel::kWarning, "distribute/dropped",
-          cat("distribute [", devices_.size(),
-              " replicas]: the data ended inside a step and elements have no batch axis; the last ",
-              step.size(),
-              " are dropped. Batch the dataset, or make its length a multiple of the replicas"));
-      return false;
-    }
-    while (step.size() < devices_.size()) {
-      step.push_back(
-          on_device(step[0].map_leaves([](const Tensor& leaf) { return leaf.narrow(0, 0, 0); }),
-                    devices_[step.size()]));
-    }
-    return true;
-  }
-
-  std::unique_ptr<data::Iterator> pieces_;
-  std::vector<DeviceName> devices_;
-  bool done_ = false;
-};
+using data::InputOptions;
+using data::InputReplicationMode;
 
 class DealingPlan : public DistributedPlan {
  public:
-  DealingPlan(data::PlanPtr pieces, std::vector<DeviceName> devices)
-      : pieces_(std::move(pieces)), devices_(std::move(devices)) {}
+  /// One stream from which the replicas draw in turn, or one for each.
+  DealingPlan(std::vector<data::PlanPtr> streams, std::vector<DeviceName> devices,
+              const InputOptions& options)
+      : streams_(std::move(streams)), dealing_(std::make_shared<Dealing>()) {
+    dealing_->devices = std::move(devices);
+    dealing_->fetch_to_device = options.fetch_to_device.value_or(true);
+    // What one step ahead saves on CPU devices is less than what its thread takes from them.
+    const bool accelerators =
+        dealing_->fetch_to_device &&
+        std::any_of(dealing_->devices.begin(), dealing_->devices.end(),
+                    [](const DeviceName& d) { return d.kind != DeviceName::Kind::kCpu; });
+    const int64_t ahead = options.per_replica_buffer_size;
+    dealing_->steps_ahead = ahead > 1 || accelerators ? ahead : 0;
+  }
   std::unique_ptr<DistributedIterator> iterator() override {
-    return std::make_unique<DealingIterator>(pieces_->iterator(), devices_);
+    std::vector<std::unique_ptr<data::Iterator>> passes;
+    for (const data::PlanPtr& stream : streams_) passes.push_back(stream->iterator());
+    return deal(std::move(passes), dealing_);
   }
   int64_t cardinality() const override {
-    const int64_t pieces = pieces_->cardinality();
-    const auto replicas = static_cast<int64_t>(devices_.size());
-    return pieces < 0 ? pieces : (pieces + replicas - 1) / replicas;
+    return streams_.size() == 1 ? steps_in_turn() : steps_side_by_side();
   }
-  SpecNest replica_spec() const override { return pieces_->element_spec(); }
-  int num_local_replicas() const override { return static_cast<int>(devices_.size()); }
+  SpecNest replica_spec() const override {
+    SpecNest spec = streams_[0]->element_spec();
+    for (std::size_t i = 1; i < streams_.size(); ++i) {
+      const SpecNest other = streams_[i]->element_spec();
+      if (!same_structure(spec, other)) {
+        throw InvalidArgument(cat("element_spec [replica ", i, "]: elements ", other,
+                                  ", expected the structure of replica 0's, ", spec));
+      }
+      const auto theirs = flatten(other);
+      std::size_t leaf = 0;
+      spec = spec.map_leaves(
+          [&](const TensorSpec& ours) { return ours.relaxed_with(theirs[leaf++]); });
+    }
+    return spec;
+  }
+  int num_local_replicas() const override { return static_cast<int>(dealing_->devices.size()); }
 
  private:
-  data::PlanPtr pieces_;
-  std::vector<DeviceName> devices_;
+  /// Only then is a step that not all replicas have data for a step.
+  bool batched() const {
+    bool batched = true;
+    streams_[0]->element_spec().for_each([&](const TensorSpec& leaf) {
+      batched = batched && (leaf.unknown_rank || !leaf.shape.empty());
+    });
+    return batched;
+  }
+  int64_t steps_in_turn() const {
+    const int64_t pieces = streams_[0]->cardinality();
+    const auto replicas = static_cast<int64_t>(dealing_->devices.size());
+    if (pieces < 0) return pieces;
+    return pieces / replicas + (pieces % replicas != 0 && batched() ? 1 : 0);
+  }
+  int64_t steps_side_by_side() const {
+    std::vector<int64_t> finite;
+    for (const data::PlanPtr& stream : streams_) {
+      const int64_t size = stream->cardinality();
+      if (size == data::kUnknown) return data::kUnknown;
+      if (size != data::kInfinite) finite.push_back(size);
+    }
+    if (finite.empty()) return data::kInfinite;
+    const auto [least, most] = std::minmax_element(finite.begin(), finite.end());
+    if (finite.size() == streams_.size() && *least == *most) return *most;
+    if (!batched()) return *least;
+    return finite.size() == streams_.size() ? *most : data::kInfinite;
+  }
+
+  std::vector<data::PlanPtr> streams_;
+  std::shared_ptr<Dealing> dealing_;
 };
+
+void check_options(const char* operation, const InputOptions& options) {
+  if (options.per_replica_buffer_size < 0) {
+    throw InvalidArgument(cat(operation, ": per_replica_buffer_size ",
+                              options.per_replica_buffer_size, ", expected 0 (none) or more"));
+  }
+  if (!options.place_dataset_on_device) return;
+  if (options.replication_mode != InputReplicationMode::kPerReplica) {
+    throw InvalidArgument(cat(operation,
+                              ": place_dataset_on_device with one dataset for all replicas, "
+                              "expected replication_mode kPerReplica"));
+  }
+  if (options.fetch_to_device.value_or(true)) {
+    throw InvalidArgument(cat(operation,
+                              ": place_dataset_on_device and fetch_to_device, expected "
+                              "fetch_to_device = false; what is placed there needs no fetching"));
+  }
+}
 
 }  // namespace
 
-std::shared_ptr<DistributedPlan> make_rebatched_plan(data::PlanPtr plan, int num_replicas,
+std::shared_ptr<DistributedPlan> make_rebatched_plan(data::PlanPtr plan,
+                                                     const data::InputWorkers& workers,
                                                      std::vector<DeviceName> devices,
-                                                     const data::InputOptions& options) {
-  const data::AutoShardPolicy policy = plan->options().auto_shard_policy;
-  const auto batch = plan->batch_size();
-  const bool by_rows =
-      policy == data::AutoShardPolicy::kAuto || policy == data::AutoShardPolicy::kData || !batch;
-  data::PlanPtr pieces;
-  if (devices.size() == 1 && by_rows) {
-    pieces = std::move(plan);
-  } else if (by_rows) {
-    pieces = data::legacy_rebatch(std::move(plan), num_replicas);
-  } else {
-    pieces = data::static_rebatch(std::move(plan),
-                                  data::batch_sizes_for_worker(*batch, 1, num_replicas, 0));
+                                                     const InputOptions& options) {
+  if (options.replication_mode == InputReplicationMode::kPerReplica) {
+    throw Unimplemented(
+        "distribute_dataset: replication_mode kPerReplica, expected kPerWorker; use "
+        "distribute_datasets_from_function, which can make a dataset for each replica");
   }
-  return std::make_shared<DealingPlan>(std::move(pieces), std::move(devices));
+  check_options("distribute_dataset", options);
+  std::vector<data::PlanPtr> streams{data::worker_pieces(std::move(plan), workers)};
+  return std::make_shared<DealingPlan>(std::move(streams), std::move(devices), options);
 }
 
 std::shared_ptr<DistributedPlan> make_plans_from_function(
     FunctionRef<data::PlanPtr(const data::InputContext&)> dataset_fn,
     const data::InputContext& context, std::vector<DeviceName> devices,
-    const data::InputOptions& options) {
-  return std::make_shared<DealingPlan>(dataset_fn(context), std::move(devices));
+    const InputOptions& options) {
+  constexpr const char* kOperation = "distribute_datasets_from_function";
+  check_options(kOperation, options);
+  std::vector<data::PlanPtr> streams;
+  if (options.replication_mode == InputReplicationMode::kPerWorker) {
+    streams.push_back(dataset_fn(context));
+  } else {
+    if (context.num_input_pipelines() > 1) {
+      throw Unimplemented(cat(kOperation, ": replication_mode kPerReplica with ",
+                              context.num_input_pipelines(),
+                              " workers, expected kPerWorker, or a strategy of one process"));
+    }
+    const auto replicas = static_cast<int>(devices.size());
+    for (int replica = 0; replica < replicas; ++replica)
+      streams.push_back(dataset_fn(data::InputContext(replicas, replica, replicas)));
+  }
+  return std::make_shared<DealingPlan>(std::move(streams), std::move(devices), options);
 }
 
 DistributedSpec::DistributedSpec(SpecNest replica_spec, int num_local_replicas)

@@ -6,13 +6,17 @@
 
 #include "tutti/base/function_ref.h"
 #include "tutti/data/input_context.h"
+#include "tutti/data/plan.h"
 #include "tutti/distribute/distributed_dataset.h"
 #include "tutti/tensor/device.h"
 
 namespace tutti::distribute {
 
-/// `plan` is batched by the global size; every batch is cut into one piece a replica.
-std::shared_ptr<DistributedPlan> make_rebatched_plan(data::PlanPtr plan, int num_replicas,
+/// `plan` is batched by the global size; every batch is cut into one piece for each replica of all
+/// workers, and this one's pieces go to `devices`. InvalidArgument or Unimplemented: options that
+/// do not go together.
+std::shared_ptr<DistributedPlan> make_rebatched_plan(data::PlanPtr plan,
+                                                     const data::InputWorkers& workers,
                                                      std::vector<DeviceName> devices,
                                                      const data::InputOptions& options);
 /// What `dataset_fn` gives is batched by the replica's size; replicas draw its elements in turn,

@@ -7,6 +7,7 @@
 #include "collectives/rendezvous.h"
 #include "distribute/collective_gradients.h"
 #include "distribute/context_stack.h"
+#include "distribute/variable_state.h"
 #include "tutti/distribute/strategy.h"
 
 namespace tutti::distribute {
@@ -140,6 +141,26 @@ void ReplicaContext::merge(const char* operation, void* payload,
   take(first);
   rendezvous_.meet(local_id_, {operation, payload}, timeout);
   rendezvous_.leave(local_id_, timeout);
+}
+
+void ReplicaContext::update_component(const Variable& variable, FunctionRef<void()> body) {
+  check_current("update");
+  tutti::internal::VariableState& state = variable.state();
+  state.check_usable("update");
+  if (state.strategy != &strategy_) {
+    throw InvalidArgument(cat("update [", strategy_.name(), "]: the variable \"", variable.name(),
+                              "\" was made under ", state.strategy->name(),
+                              ", expected one of this strategy; make it inside scope()"));
+  }
+  if (state.kind == tutti::internal::VariableKind::kAggregating) {
+    throw InvalidArgument(cat("update [", strategy_.name(), "]: the variable \"", variable.name(),
+                              "\" has one copy for all replicas, expected one a replica; assign "
+                              "with an aggregation, or call strategy.update in merge_call"));
+  }
+  // Replicas may pass different arguments: from here on this one has a copy of its own.
+  if (state.components.size() > 1) state.split_off(static_cast<std::size_t>(local_id_));
+  ContextGuard update(strategy_, nullptr, local_id_);
+  body();
 }
 
 void ReplicaContext::call_once_for_all(const char* operation, FunctionRef<void()> once) {

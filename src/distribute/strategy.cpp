@@ -3,33 +3,64 @@
 #include "tutti/distribute/strategy.h"
 
 #include <ATen/CPUGeneratorImpl.h>
-
-#include <random>
+#include <ATen/detail/CUDAHooksInterface.h>
 
 #include "base/mutex.h"
 #include "distribute/context_stack.h"
 #include "distribute/distributed_plans.h"
 #include "distribute/thread_team.h"
+#include "distribute/variable_registry.h"
 #include "tutti/base/seed.h"
 
 namespace tutti::distribute {
 
-/// Generators of the local replicas, seeded anew after each set_seed.
+/// The streams of the local replicas. Nothing is seeded before somebody draws: a `run` only says
+/// that a new step has begun.
 struct Strategy::Random {
-  int64_t index;  // of the strategy in this process
-  Mutex mutex;
-  uint64_t seed_generation = 0;
-  std::vector<at::Generator> generators;
+  struct alignas(64) Stream {
+    Mutex mutex;
+    uint64_t turn TUTTI_GUARDED_BY(mutex) = 0;  // in which it was seeded
+    at::Generator generator TUTTI_GUARDED_BY(mutex);
+  };
+  explicit Random(std::size_t replicas) {
+    for (std::size_t i = 0; i < replicas; ++i) streams.push_back(std::make_unique<Stream>());
+  }
+
+  /// After a set_seed steps are counted from 0 again.
+  void notice_seed() {
+    const uint64_t generation = seed_generation();
+    if (seen_generation.load(std::memory_order_relaxed) == generation) return;
+    if (seen_generation.exchange(generation) != generation) go_to(0);
+  }
+  void go_to(int64_t number) {
+    step.store(number, std::memory_order_relaxed);
+    next.store(number, std::memory_order_relaxed);
+    turn.fetch_add(1, std::memory_order_release);
+  }
+  void begin_run() {
+    notice_seed();
+    step.store(next.fetch_add(1, std::memory_order_relaxed), std::memory_order_relaxed);
+    turn.fetch_add(1, std::memory_order_release);
+  }
+
+  std::atomic<int64_t> step{0};
+  std::atomic<int64_t> next{0};
+  std::atomic<uint64_t> turn{1};  // grows whenever streams begin anew
+  std::atomic<uint64_t> seen_generation{0};
+  std::vector<std::unique_ptr<Stream>> streams;
 };
 
 namespace {
-std::atomic<int64_t> g_num_strategies{0};
-
 /// NCCL where all devices are GPUs and the build has it.
 AnyCrossDeviceOps default_cross_device_ops(const std::vector<DeviceName>& devices) {
   bool nccl = NcclAllReduce::is_built() && devices.size() > 1;
   for (const DeviceName& device : devices) nccl = nccl && device.kind == DeviceName::Kind::kCuda;
   return nccl ? AnyCrossDeviceOps(NcclAllReduce()) : AnyCrossDeviceOps(ReductionToOneDevice());
+}
+
+at::Generator new_generator(const DeviceName& device) {
+  if (device.kind == DeviceName::Kind::kCpu) return at::detail::createCPUGenerator();
+  return at::detail::getCUDAHooks().getNewGenerator(device.torch_device().index());
 }
 }  // namespace
 
@@ -42,11 +73,10 @@ Strategy::Strategy(std::vector<DeviceName> devices, Settings settings)
       cross_device_ops_(std::move(settings.cross_device_ops)),
       communication_options_(CommunicationOptions().merged_with(settings.communication_options)),
       parameter_device_(settings.parameter_device),
-      lifetime_(std::make_shared<int>(0)),
-      random_(std::make_unique<Random>()) {
+      variables_(std::make_shared<tutti::internal::VariableRegistry>()),
+      random_(std::make_unique<Random>(devices_.size())) {
   if (!cross_device_ops_) cross_device_ops_ = default_cross_device_ops(devices_);
   cross_device_ops_->check_devices(devices_);
-  random_->index = is_default_ ? -1 : g_num_strategies.fetch_add(1);
 }
 
 Strategy::~Strategy() {
@@ -55,20 +85,29 @@ Strategy::~Strategy() {
 }
 
 at::Generator& Strategy::generator(int local_replica) {
-  MutexLock lock(random_->mutex);
-  if (random_->generators.empty() || random_->seed_generation != seed_generation()) {
-    random_->seed_generation = seed_generation();
-    random_->generators.clear();
-    const auto seed = global_seed();
-    const uint64_t base =
-        seed ? mix_seeds(static_cast<uint64_t>(*seed), static_cast<uint64_t>(random_->index))
-             : std::random_device{}();
-    for (int i = 0; i < num_local_replicas(); ++i) {
-      random_->generators.push_back(at::detail::createCPUGenerator(
-          mix_seeds(base, static_cast<uint64_t>(first_replica_id() + i))));
-    }
+  Random& random = *random_;
+  random.notice_seed();
+  const auto index = static_cast<std::size_t>(local_replica);
+  Random::Stream& stream = *random.streams[index];
+  MutexLock lock(stream.mutex);
+  const uint64_t turn = random.turn.load(std::memory_order_acquire);
+  if (stream.turn != turn) {
+    if (!stream.generator.defined()) stream.generator = new_generator(devices_[index]);
+    std::lock_guard<std::mutex> drawing(stream.generator.mutex());
+    stream.generator.set_current_seed(
+        stream_seed(stream_base(), random_step(), first_replica_id() + local_replica));
+    stream.turn = turn;
   }
-  return random_->generators[static_cast<std::size_t>(local_replica)];
+  return stream.generator;
+}
+
+int64_t Strategy::random_step() const { return random_->step.load(std::memory_order_relaxed); }
+
+void Strategy::set_random_step(int64_t step) {
+  if (step < 0)
+    throw InvalidArgument(cat("set_random_step [", name(), "]: ", step, ", expected 0 or more"));
+  random_->notice_seed();
+  random_->go_to(step);
 }
 
 void Strategy::check_usable(const char* operation) const {
@@ -112,6 +151,7 @@ void Strategy::run_replicas(FunctionRef<void(int)> body) {
     std::atomic<bool>& flag;
     ~Release() { flag.store(false, std::memory_order_release); }
   } release{in_use_};
+  random_->begin_run();
   run_on_replicas(body);
 }
 
@@ -123,7 +163,9 @@ void Strategy::on_replica_team(FunctionRef<void()> body) const {
 
 std::shared_ptr<DistributedPlan> Strategy::distribute_plan(std::shared_ptr<const data::Plan> plan,
                                                            const InputOptions& options) {
-  return make_rebatched_plan(std::move(plan), num_replicas_, devices_, options);
+  return make_rebatched_plan(std::move(plan),
+                             {.num_workers = 1, .replicas_per_worker = num_replicas_, .worker = 0},
+                             devices_, options);
 }
 
 std::shared_ptr<DistributedPlan> Strategy::distribute_plans_from_function(

@@ -75,13 +75,16 @@ Tensor Strategy::reduce(AnyReduceOp op, const Tensor& value) {
 }
 
 Tensor Strategy::reduce(AnyReduceOp op, const Variable& value) {
-  if (value.synchronization() == VariableSynchronization::kOnRead) {
-    check_cross_replica("reduce");
-    const std::vector<Tensor> components = value.components();
-    if (components.size() == 1) return components[0].detach().clone();
-    return reduce(op, PerReplica<Tensor>(components));
+  check_cross_replica("reduce");
+  const std::string type = value.type_name();
+  if (type == "SyncOnReadVariable") return reduce(op, PerReplica<Tensor>(value.components()));
+  if (type == "MirroredVariable" && ReduceOp(op) == ReduceOp::kSum) {
+    throw InvalidArgument(cat("reduce [", name(), "]: SUM of the mirrored variable \"",
+                              value.name(),
+                              "\", expected MEAN; its components are meant to be equal, sum what "
+                              "local_results(variable) gives if they are not"));
   }
-  check_same_everywhere(op, "a variable that is written on all replicas");
+  check_same_everywhere(op, "a variable with one copy");
   return value.components()[0].detach().clone();
 }
 

@@ -1,10 +1,13 @@
-// Creation, reading and assignment of variables: the matrix of synchronization x aggregation x
-// context.
+// Creation and reading of variables, and what is known about them. Assignment: variable_assign.cpp,
+// variable_scatter.cpp.
 
 #include "tutti/distribute/variable.h"
 
+#include <algorithm>
+
 #include "collectives/local_reduce.h"
 #include "distribute/context_stack.h"
+#include "distribute/variable_registry.h"
 #include "distribute/variable_state.h"
 #include "tutti/tensor/flat_buffer.h"
 #include "tutti/tensor/tensor_spec.h"
@@ -13,7 +16,9 @@ namespace tutti {
 
 using collectives::ReduceOp;
 using distribute::Strategy;
+using internal::VariableKind;
 using internal::VariableState;
+using StatePtr = std::shared_ptr<VariableState>;
 
 namespace {
 
@@ -24,40 +29,63 @@ Tensor owned_copy(const Tensor& value, c10::Device device) {
   return copy;
 }
 
-void check_options(const Tensor& initial, const VariableOptions& options) {
-  if (!initial.defined()) {
-    throw InvalidArgument(
-        cat("Variable [", options.name,
-            "]: no initial value, expected a tensor; pass one, e.g. at::zeros({})"));
-  }
-  if (options.synchronization == VariableSynchronization::kNone) {
-    throw InvalidArgument(cat("Variable [", options.name,
-                              "]: synchronization NONE, expected ON_WRITE, ON_READ or AUTO"));
-  }
-  if (options.aggregation == VariableAggregation::kMean && !initial.is_floating_point()) {
-    throw InvalidArgument(cat("Variable [", options.name, "]: aggregation MEAN with dtype ",
-                              dtype_name(initial.scalar_type()),
-                              ", expected a floating dtype; use SUM or ONLY_FIRST_REPLICA"));
-  }
+void check_options(const Tensor& initial, const VariableOptions& options,
+                   const Strategy& strategy) {
+  auto refuse = [&](const auto&... parts) {
+    throw InvalidArgument(cat("Variable [", options.name, "]: ", parts...));
+  };
+  if (!initial.defined())
+    refuse("no initial value, expected a tensor; pass one, e.g. at::zeros({})");
+  if (options.synchronization < VariableSynchronization::kAuto ||
+      options.synchronization > VariableSynchronization::kOnRead)
+    refuse("synchronization ", static_cast<int>(options.synchronization),
+           ", expected AUTO, ON_WRITE, ON_READ or NONE");
+  if (options.aggregation < VariableAggregation::kNone ||
+      options.aggregation > VariableAggregation::kOnlyFirstReplica)
+    refuse("aggregation ", static_cast<int>(options.aggregation),
+           ", expected NONE, SUM, MEAN or ONLY_FIRST_REPLICA");
+  if (!strategy.mirrors_variables() || strategy.parameter_device()) return;
+  if (options.synchronization == VariableSynchronization::kNone)
+    refuse("synchronization NONE under ", strategy.name(), ", expected ON_WRITE, ON_READ or AUTO");
+  if (options.aggregation == VariableAggregation::kMean && !initial.is_floating_point())
+    refuse("aggregation MEAN with dtype ", dtype_name(initial.scalar_type()),
+           ", expected a floating dtype; use SUM or ONLY_FIRST_REPLICA");
 }
 
-Tensor aggregated(const VariableState& state, const std::vector<Tensor>& values,
-                  const char* operation) {
-  switch (state.aggregation) {
-    case VariableAggregation::kSum:
-      return collectives::local_reduce(ReduceOp::kSum, values);
-    case VariableAggregation::kMean:
-      return collectives::local_reduce(ReduceOp::kMean, values);
-    case VariableAggregation::kOnlyFirstReplica:
-      return values[0].detach();
-    case VariableAggregation::kNone:
-      break;
+VariableKind kind_for(const Strategy& strategy, VariableSynchronization synchronization) {
+  if (!strategy.mirrors_variables()) return VariableKind::kPlain;
+  if (strategy.parameter_device())
+    return strategy.num_local_replicas() > 1 ? VariableKind::kAggregating : VariableKind::kPlain;
+  return synchronization == VariableSynchronization::kOnRead ? VariableKind::kSyncOnRead
+                                                             : VariableKind::kMirrored;
+}
+
+std::string component_name(const VariableState& state, std::size_t index) {
+  return index == 0 ? state.name : cat(state.name, "/replica_", index);
+}
+
+/// Makes a variable on behalf of all replicas, which meet for it; `make` runs once.
+StatePtr make_together(distribute::ReplicaContext& replica, const char* operation,
+                       const std::string& name, FunctionRef<StatePtr()> make) {
+  const int id = replica.local_replica_id();
+  try {
+    return replica.merge_call_named(
+        operation,
+        [&](Strategy&, const PerReplica<std::string>& names) -> StatePtr {
+          for (std::size_t r = 1; r < names.size(); ++r) {
+            if (names[r] == names[0]) continue;
+            throw InvalidArgument(cat("replica 0 makes the variable \"", names[0], "\", replica ",
+                                      r, " makes \"", names[r],
+                                      "\" at the same place, expected one name; make variables in "
+                                      "the same order on all replicas"));
+          }
+          return make();
+        },
+        name);
+  } catch (const Error& error) {
+    // Whatever happened, say which variable was being made: others may have been made before.
+    throw_error(error.code(), cat(operation, " [", name, ", replica ", id, "]: ", error.what()));
   }
-  throw InvalidArgument(
-      cat(operation, " [", state.name,
-          "]: an ON_READ variable with aggregation NONE is read across replicas, expected "
-          "SUM, MEAN or ONLY_FIRST_REPLICA; read it inside a replica, or take "
-          "strategy.local_results(variable)"));
 }
 
 }  // namespace
@@ -78,9 +106,14 @@ int VariableState::replica() const {
   const auto& stack = distribute::thread_context().stack;
   if (strategy->is_default())
     return 0;  // where there is no strategy, everybody is its only replica
-  if (stack.empty() || stack.back().replica == nullptr || stack.back().strategy != strategy)
-    return -1;
-  return stack.back().replica->local_replica_id();
+  if (stack.empty() || stack.back().strategy != strategy) return -1;
+  if (stack.back().update_replica >= 0) return stack.back().update_replica;
+  return stack.back().replica == nullptr ? -1 : stack.back().replica->local_replica_id();
+}
+
+bool VariableState::in_update_context() const {
+  const auto& stack = distribute::thread_context().stack;
+  return !stack.empty() && stack.back().strategy == strategy && stack.back().update_replica >= 0;
 }
 
 void VariableState::split_off(std::size_t index) {
@@ -109,26 +142,55 @@ void VariableState::note_update() {
                    std::memory_order_release);
 }
 
-std::shared_ptr<VariableState> make_variable_state(const Tensor& initial_value,
-                                                   const VariableOptions& options,
-                                                   Strategy& strategy, std::vector<Tensor> leaves) {
-  check_options(initial_value, options);
+Tensor VariableState::aggregated(const char* operation, const std::vector<Tensor>& values) const {
+  auto refuse = [&](const auto&... parts) {
+    throw InvalidArgument(cat(operation, " [", name, "]: ", parts...));
+  };
+  switch (aggregation) {
+    case VariableAggregation::kSum:
+      if (dtype == at::kBool && values.size() > 1)
+        refuse("aggregation SUM of bool, expected numbers; use ONLY_FIRST_REPLICA, or int32");
+      return collectives::local_reduce(ReduceOp::kSum, values);
+    case VariableAggregation::kMean:
+      if (!at::isFloatingType(dtype) && values.size() > 1)
+        refuse("aggregation MEAN of ", dtype_name(dtype),
+               ", expected a floating dtype; use SUM or ONLY_FIRST_REPLICA");
+      return collectives::local_reduce(ReduceOp::kMean, values);
+    case VariableAggregation::kOnlyFirstReplica:
+      return values[0].detach();
+    case VariableAggregation::kNone:
+      refuse(
+          "an ON_READ variable with aggregation NONE is read across replicas, expected "
+          "SUM, MEAN or ONLY_FIRST_REPLICA; read it inside a replica, or take "
+          "strategy.local_results(variable)");
+  }
+  return Tensor();
+}
+
+StatePtr make_variable_state(const Tensor& initial_value, const VariableOptions& options,
+                             Strategy& strategy, std::vector<Tensor> leaves) {
+  check_options(initial_value, options, strategy);
   auto state = std::make_shared<VariableState>();
   const bool on_read = options.synchronization == VariableSynchronization::kOnRead;
   state->name = options.name;
-  state->synchronization =
-      on_read ? VariableSynchronization::kOnRead : VariableSynchronization::kOnWrite;
+  state->kind = kind_for(strategy, options.synchronization);
+  state->synchronization = options.synchronization;
+  if (state->kind == VariableKind::kMirrored)
+    state->synchronization = VariableSynchronization::kOnWrite;
   state->aggregation = options.aggregation;
   state->trainable = options.trainable.value_or(!on_read && initial_value.is_floating_point()) &&
                      initial_value.is_floating_point();
   state->strategy = &strategy;
   state->strategy_lifetime = strategy.lifetime();
   const auto& devices = strategy.devices();
-  const bool share = !on_read && devices[0].kind == DeviceName::Kind::kCpu;
+  const auto& parameter_device = strategy.parameter_device();
+  const bool share = state->kind == VariableKind::kAggregating ||
+                     (!state->on_read() && devices[0].kind == DeviceName::Kind::kCpu);
   for (std::size_t i = 0; i < devices.size(); ++i) {
-    state->components.push_back(share && i > 0
-                                    ? state->components[0]
-                                    : owned_copy(initial_value, devices[i].torch_device()));
+    const c10::Device device = (parameter_device ? *parameter_device : devices[i]).torch_device();
+    state->components.push_back(share && i > 0 ? state->components[0]
+                                               : owned_copy(initial_value, device));
+    if (devices[i].torch_device() != device) state->copied_to_replicas = true;
     if (i < leaves.size()) {
       at::NoGradGuard no_grad;
       leaves[i].set_data(state->components[i]);
@@ -143,6 +205,7 @@ std::shared_ptr<VariableState> make_variable_state(const Tensor& initial_value,
   state->dtype = initial_value.scalar_type();
   state->own.assign(devices.size(), share ? 0 : 1);
   state->shared.store(share, std::memory_order_release);
+  strategy.variables().add(state);
   return state;
 }
 
@@ -152,17 +215,45 @@ Variable::Variable(const Tensor& initial_value, const VariableOptions& options) 
   distribute::ReplicaContext* replica = distribute::get_replica_context();
   Strategy& strategy = distribute::get_strategy();
   distribute::check_scopes_unmixed("Variable");
+  auto make = [&] { return internal::make_variable_state(initial_value, options, strategy); };
   if (replica == nullptr || strategy.is_default()) {
-    state_ = internal::make_variable_state(initial_value, options, strategy);
+    state_ = make();
     return;
   }
-  // Made inside a replica: all replicas make it together, with replica 0's value.
-  using StatePtr = std::shared_ptr<VariableState>;
-  state_ = replica->merge_call(
-      [&options](Strategy& merged, const PerReplica<Tensor>& initial) -> StatePtr {
-        return internal::make_variable_state(initial[0], options, merged);
-      },
-      initial_value);
+  check_options(initial_value, options, strategy);
+  state_ = make_together(*replica, "Variable", options.name, make);
+}
+
+Variable Variable::deep_copy() const {
+  const VariableState& original = state();
+  original.check_usable("deep_copy");
+  if (&distribute::get_strategy() != original.strategy) {
+    throw FailedPrecondition(cat("deep_copy [", original.name, "]: called outside the scope of ",
+                                 original.strategy->name(),
+                                 ", the variable's strategy, expected inside; enter its scope()"));
+  }
+  auto make = [&]() -> StatePtr {
+    VariableOptions options{.trainable = original.trainable,
+                            .name = original.name,
+                            .synchronization = original.synchronization,
+                            .aggregation = original.aggregation};
+    // Components that have parted part again; the others stay one storage, that of `shared`.
+    const auto own = std::find(original.own.begin(), original.own.end(), 0);
+    const std::size_t shared =
+        own == original.own.end() ? 0 : static_cast<std::size_t>(own - original.own.begin());
+    StatePtr copy =
+        internal::make_variable_state(original.components[shared], options, *original.strategy);
+    at::NoGradGuard no_grad;
+    for (std::size_t i = 0; i < copy->components.size(); ++i) {
+      if (original.own[i] == 0) continue;
+      copy->split_off(i);
+      copy->components[i].copy_(original.components[i]);
+    }
+    return copy;
+  };
+  distribute::ReplicaContext* replica = distribute::get_replica_context();
+  if (replica == nullptr || original.strategy->is_default()) return Variable(make());
+  return Variable(make_together(*replica, "deep_copy", original.name, make));
 }
 
 VariableState& Variable::state() const {
@@ -176,10 +267,14 @@ Tensor Variable::value() const {
   VariableState& state = this->state();
   state.check_usable("value");
   const int replica = state.replica();
-  if (replica >= 0) return state.leaves[static_cast<std::size_t>(replica)];
+  if (replica >= 0) {
+    const Tensor& leaf = state.leaves[static_cast<std::size_t>(replica)];
+    if (!state.copied_to_replicas || state.in_update_context()) return leaf;
+    return leaf.to(state.strategy->devices()[static_cast<std::size_t>(replica)].torch_device());
+  }
   if (state.on_read()) {
     at::NoGradGuard no_grad;
-    return aggregated(state, state.components, "value").clone();
+    return state.aggregated("value", state.components).clone();
   }
   return state.leaves[0];
 }
@@ -189,134 +284,31 @@ Tensor Variable::read_value() const {
   return value().detach().clone();
 }
 
-namespace {
-
-enum class Op { kAssign, kAdd, kSub };
-
-void apply(Tensor& component, Op op, const Tensor& value) {
-  switch (op) {
-    case Op::kAssign:
-      component.copy_(value);
-      break;
-    case Op::kAdd:
-      component.add_(value);
-      break;
-    case Op::kSub:
-      component.sub_(value);
-      break;
-  }
-}
-
-const char* op_name(Op op) {
-  return op == Op::kAssign ? "assign" : op == Op::kAdd ? "assign_add" : "assign_sub";
-}
-
-void apply_everywhere(VariableState& state, Op op, const Tensor& value) {
-  if (state.shared.load(std::memory_order_acquire)) {
-    apply(state.components[0], op, value);
-  } else {
-    state.split_all();  // some may still have one storage: it would be written once for each
-    for (Tensor& component : state.components) apply(component, op, value.to(component.device()));
-  }
-  state.note_update();
-}
-
-void check_value(const VariableState& state, Op op, const Tensor& value) {
-  if (value.defined() && value.sizes() == at::IntArrayRef(state.shape) &&
-      value.scalar_type() == state.dtype)
-    return;
-  throw InvalidArgument(
-      cat(op_name(op), " [", state.name, "]: a value ",
-          value.defined() ? cat(dtype_name(value.scalar_type()), " ", shape_text(value.sizes()))
-                          : "undefined",
-          ", expected ", dtype_name(state.dtype), " ", shape_text(state.shape),
-          ", the variable's; reshape or convert it"));
-}
-
-void update_in_replica(VariableState& state, int replica, Op op, const Tensor& value,
-                       bool literal) {
-  const auto index = static_cast<std::size_t>(replica);
-  if (state.on_read() || state.components.size() == 1 ||
-      state.aggregation == VariableAggregation::kNone) {
-    if (!state.on_read() && state.components.size() > 1) state.split_off(index);
-    apply(state.components[index], op, value);
-    state.note_update();
-    return;
-  }
-  distribute::get_replica_context()->merge_call(
-      [&](Strategy&, const PerReplica<Tensor>& values) {
-        const std::vector<Tensor> parts(values.values().begin(), values.values().end());
-        apply_everywhere(state, op, literal ? parts[0] : aggregated(state, parts, op_name(op)));
-      },
-      value);
-}
-
-void update_across_replicas(VariableState& state, Op op, const Tensor& value) {
-  if (!state.on_read()) return apply_everywhere(state, op, value);
-  if (state.aggregation == VariableAggregation::kSum) {
-    if (op != Op::kAssign) {
-      throw InvalidArgument(
-          cat(op_name(op), " [", state.name,
-              "]: an ON_READ variable with aggregation SUM outside replicas, expected assign; "
-              "it is unclear how the change is shared among the replicas"));
-    }
-    const auto replicas = static_cast<double>(state.strategy->num_replicas_in_sync());
-    apply_everywhere(state, op, (value / replicas).to(value.scalar_type()));
-    return;
-  }
-  apply_everywhere(state, op, value);
-}
-
-}  // namespace
-
-Tensor Variable::update(Operation operation, const Tensor& value) {
-  VariableState& state = this->state();
-  const Op op = static_cast<Op>(operation);
-  state.check_usable(op_name(op));
-  check_value(state, op, value);
-  {
-    at::NoGradGuard no_grad;
-    const Tensor detached = value.detach();
-    const int replica = state.replica();
-    if (replica >= 0) {
-      update_in_replica(state, replica, op, detached, /*literal=*/false);
-    } else {
-      update_across_replicas(state, op, detached);
-    }
-    if (replica < 0 && state.on_read() && state.aggregation == VariableAggregation::kNone)
-      return detached;  // it cannot be read here
-  }
-  return this->value();
-}
-
-Tensor Variable::update(Operation operation, double value) {
-  VariableState& state = this->state();
-  const Op op = static_cast<Op>(operation);
-  state.check_usable(op_name(op));
-  const int replica = state.replica();
-  const Tensor& like = state.components[static_cast<std::size_t>(std::max(0, replica))];
-  const Tensor tensor = at::full(state.shape, value, like.options());
-  if (replica < 0) return update(operation, tensor);
-  if (!state.on_read() && state.aggregation == VariableAggregation::kSum &&
-      state.components.size() > 1 && value != 0) {
-    throw InvalidArgument(
-        cat(op_name(op), " [", state.name, "]: the number ", value,
-            " inside a replica of a variable with aggregation SUM, "
-            "expected a tensor; it is unclear whether it counts once or once a replica"));
-  }
-  {
-    at::NoGradGuard no_grad;
-    update_in_replica(state, replica, op, tensor, /*literal=*/true);
-  }
-  return this->value();
-}
-
 const std::string& Variable::name() const { return state().name; }
+std::vector<std::string> Variable::component_names() const {
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < state().num_components(); ++i)
+    names.push_back(component_name(state(), i));
+  return names;
+}
+std::string Variable::type_name() const {
+  switch (state().kind) {
+    case VariableKind::kMirrored:
+      return "MirroredVariable";
+    case VariableKind::kSyncOnRead:
+      return "SyncOnReadVariable";
+    case VariableKind::kAggregating:
+      return "AggregatingVariable";
+    case VariableKind::kPlain:
+      break;
+  }
+  return "Variable";
+}
 bool Variable::trainable() const { return state().trainable; }
 void Variable::set_trainable(bool trainable) {
   VariableState& state = this->state();
-  state.trainable = trainable;
-  for (Tensor& leaf : state.leaves) leaf.requires_grad_(trainable && leaf.is_floating_point());
+  state.trainable = trainable && at::isFloatingType(state.dtype);
+  for (Tensor& leaf : state.leaves) leaf.requires_grad_(state.trainable);
 }
 VariableSynchronization Variable::synchronization() const { return state().synchronization; }
 VariableAggregation Variable::aggregation() const { return state().aggregation; }
@@ -324,11 +316,15 @@ at::IntArrayRef Variable::sizes() const { return state().shape; }
 at::ScalarType Variable::dtype() const { return state().dtype; }
 int64_t Variable::numel() const { return c10::multiply_integers(state().shape); }
 std::vector<DeviceName> Variable::devices() const {
-  const Strategy& owner = *state().strategy;
+  const Strategy& owner = strategy();
   return owner.parameter_device() ? std::vector<DeviceName>{*owner.parameter_device()}
                                   : owner.devices();
 }
-std::vector<Tensor> Variable::components() const { return state().components; }
+std::vector<Tensor> Variable::components() const {
+  const VariableState& state = this->state();
+  if (state.kind == VariableKind::kAggregating) return {state.components[0]};
+  return state.components;
+}
 bool Variable::is_shared() const { return state().shared.load(std::memory_order_acquire); }
 Strategy& Variable::strategy() const {
   state().check_usable("strategy");
@@ -339,15 +335,14 @@ std::ostream& operator<<(std::ostream& out, const Variable& variable) {
   const VariableState& state = variable.state();
   auto line = [&](std::size_t i) {
     const Tensor& value = state.components[i];
-    return cat("Variable(name='", state.name, i == 0 ? "" : cat("/replica_", i),
-               "', shape=", shape_text(value.sizes()), ", dtype=", dtype_name(value.scalar_type()),
-               ", value=", values_to_string(value), ")");
+    return cat("Variable(name='", component_name(state, i), "', shape=", shape_text(value.sizes()),
+               ", dtype=", dtype_name(value.scalar_type()), ", value=", values_to_string(value),
+               ")");
   };
   if (state.components.size() == 1) return out << line(0);
-  out << (state.on_read() ? "SyncOnReadVariable:{\n" : "MirroredVariable:{\n");
-  for (std::size_t i = 0; i < state.components.size(); ++i) {
-    out << "  " << i << ": " << line(i) << (i + 1 < state.components.size() ? ",\n" : "\n");
-  }
+  out << variable.type_name() << ":{\n";
+  for (std::size_t i = 0; i < state.num_components(); ++i)
+    out << "  " << i << ": " << line(i) << (i + 1 < state.num_components() ? ",\n" : "\n");
   return out << "}";
 }
 

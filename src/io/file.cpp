@@ -5,6 +5,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -20,9 +21,6 @@ namespace {
 struct CloseFile {
   void operator()(std::FILE* file) const { std::fclose(file); }
 };
-struct CloseGzip {
-  void operator()(gzFile file) const { gzclose(file); }
-};
 
 }  // namespace
 
@@ -31,32 +29,46 @@ bool file_exists(const std::string& path) {
   return std::filesystem::is_regular_file(path, ignored);
 }
 
-std::vector<uint8_t> read_file(const std::string& path, std::size_t limit) {
-  // zlib reads plain files as they are.
-  std::unique_ptr<std::remove_pointer_t<gzFile>, CloseGzip> file(gzopen(path.c_str(), "rb"));
-  if (!file)
+FileStream::FileStream(const std::string& path)
+    : path_(path), file_(gzopen(path.c_str(), "rb")) {  // zlib reads plain files as they are
+  if (file_ == nullptr)
     throw NotFound(cat("read [", path, "]: ", std::strerror(errno), ", expected a readable file"));
-  gzbuffer(file.get(), 1 << 18);
-  std::vector<uint8_t> bytes;
-  for (;;) {
-    const std::size_t have = bytes.size();
-    if (have > limit)
-      throw DataLoss(cat("read [", path, "]: more than ", limit,
-                         " bytes, expected at most that; is it the right file?"));
-    bytes.resize(have + (1 << 20));
-    const int got = gzread(file.get(), bytes.data() + have, 1 << 20);
+  gzbuffer(static_cast<gzFile>(file_), 1 << 18);
+}
+
+FileStream::~FileStream() { gzclose(static_cast<gzFile>(file_)); }
+
+std::size_t FileStream::read(void* into, std::size_t size) {
+  auto* const file = static_cast<gzFile>(file_);
+  std::size_t have = 0;
+  while (have < size) {
+    const auto part = static_cast<unsigned>(std::min<std::size_t>(size - have, 1 << 20));
+    const int got = gzread(file, static_cast<char*>(into) + have, part);
     int status = Z_OK;
-    const char* message = gzerror(file.get(), &status);
+    const char* message = gzerror(file, &status);
     if (got < 0 || status == Z_BUF_ERROR || status == Z_DATA_ERROR) {
-      throw DataLoss(cat("read [", path,
+      throw DataLoss(cat("read [", path_,
                          "]: ", status == Z_BUF_ERROR ? "the packed data end early" : message,
                          ", expected whole gzip data; get the file again"));
     }
-    bytes.resize(have + static_cast<std::size_t>(got));
     if (got == 0) break;
+    have += static_cast<std::size_t>(got);
   }
-  if (bytes.size() > limit)
-    throw DataLoss(cat("read [", path, "]: ", bytes.size(), " bytes, expected at most ", limit));
+  return have;
+}
+
+std::vector<uint8_t> read_file(const std::string& path, std::size_t limit) {
+  FileStream file(path);
+  std::vector<uint8_t> bytes;
+  for (constexpr std::size_t kPart = 1 << 20;;) {
+    const std::size_t have = bytes.size();
+    bytes.resize(have + kPart);
+    bytes.resize(have + file.read(bytes.data() + have, kPart));
+    if (bytes.size() > limit)
+      throw DataLoss(cat("read [", path, "]: more than ", limit,
+                         " bytes, expected at most that; is it the right file?"));
+    if (bytes.size() < have + kPart) break;
+  }
   return bytes;
 }
 

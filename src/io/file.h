@@ -9,9 +9,24 @@ namespace tutti::io {
 
 bool file_exists(const std::string& path);
 
-/// The file's bytes, unpacked when it is gzip (told by its first bytes). `limit`: more bytes than
-/// this, packed or not, are DataLoss. NotFound when it cannot be opened; DataLoss when the packed
-/// stream is damaged or cut short.
+/// A file's bytes from front to back, unpacked when it is gzip (told by its first bytes).
+class FileStream {
+ public:
+  /// NotFound when it cannot be opened.
+  explicit FileStream(const std::string& path);
+  ~FileStream();
+  FileStream(const FileStream&) = delete;
+  FileStream& operator=(const FileStream&) = delete;
+  /// Reads `size` bytes, fewer only at the end. DataLoss when the packed stream is damaged or cut
+  /// short, which the last byte does not tell yet: read on until there is none.
+  std::size_t read(void* into, std::size_t size);
+
+ private:
+  std::string path_;
+  void* file_;
+};
+
+/// The file's bytes, by a FileStream. `limit`: more bytes than this, packed or not, are DataLoss.
 std::vector<uint8_t> read_file(const std::string& path, std::size_t limit);
 
 /// Writes a temporary file beside `path`, flushes it to the disk, renames it.

@@ -30,13 +30,12 @@ class Metric::Impl {
     if (sample_weight.defined()) return add_weighted(numbers, sample_weight.to(at::kFloat));
     if (!mean) return static_cast<void>(total.assign_add(numbers.sum()));
     const int64_t samples = numbers.dim() == 0 ? 1 : numbers.size(0);
-    if (numbers.numel() == samples) {
-      total.assign_add(numbers.sum());
-    } else if (numbers.numel() > 0) {
-      total.assign_add(numbers.sum() *
-                       (static_cast<double>(samples) / static_cast<double>(numbers.numel())));
-    }
-    count.assign_add(static_cast<double>(samples));
+    Tensor sum = numbers.sum();
+    if (numbers.numel() != samples && numbers.numel() > 0)
+      sum = sum * (static_cast<double>(samples) / static_cast<double>(numbers.numel()));
+    // Also for an empty batch: where variables have one copy, replicas add together.
+    total.assign_add(sum);
+    count.assign_add(at::full({}, static_cast<double>(samples)));
   }
 
   Tensor result() const {
@@ -66,9 +65,10 @@ class Metric::Impl {
     }
     const Tensor weighted = losses::apply_weights(values, weights);
     if (!mean) return static_cast<void>(total.assign_add(weighted.sum()));
-    if (weighted.numel() == 0) return;
     const int64_t samples = weighted.dim() == 0 ? 1 : weighted.size(0);
-    const double share = static_cast<double>(samples) / static_cast<double>(weighted.numel());
+    const double share = weighted.numel() == 0
+                             ? 0
+                             : static_cast<double>(samples) / static_cast<double>(weighted.numel());
     total.assign_add(weighted.sum() * share);
     count.assign_add(weights.expand_as(weighted).sum() * share);
   }

@@ -112,8 +112,8 @@ IndexedSlices IndexedSlices::from_sparse(const Tensor& tensor) {
 }
 
 std::ostream& operator<<(std::ostream& out, const IndexedSlices& slices) {
-  return out << "IndexedSlices(indices=" << to_string(slices.indices)
-             << ", values=" << to_string(slices.values)
+  return out << "IndexedSlices(indices=" << values_to_string(slices.indices)
+             << ", values=" << values_to_string(slices.values)
              << ", dense_shape=" << shape_text(slices.dense_shape) << ")";
 }
 

@@ -190,7 +190,7 @@ TEST(StaticRebatch, KnowsItsSpecWhenTheRowsAreKnown) {
             "TensorSpec(shape=(2,), dtype=int64)");
   EXPECT_EQ(cat(static_rebatch(full, {2, 1})->element_spec()),
             "TensorSpec(shape=(None,), dtype=int64)");
-  EXPECT_EQ(static_rebatch(full, {2, 1})->cardinality(), kUnknown);
+  EXPECT_EQ(static_rebatch(full, {2, 1})->cardinality(), 5);
 }
 
 TEST(StaticRebatch, RefusesSizesWithoutRows) {

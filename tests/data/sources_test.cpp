@@ -194,6 +194,19 @@ TEST(Dataset, RefusesElementsOfAnotherType) {
 TEST(InputContext, DividesTheGlobalBatch) {
   EXPECT_EQ(InputContext(2, 1, 4).get_per_replica_batch_size(8), 2);
   EXPECT_ERROR(InputContext(2, 1, 4).get_per_replica_batch_size(6), InvalidArgument, "multiple");
+  EXPECT_ERROR(InputContext(2, 1, 4).get_per_replica_batch_size(0), InvalidArgument, "at least 1");
+}
+
+TEST(InputContext, SaysWhichPipelineOfHowManyItIs) {
+  EXPECT_EQ(InputContext().to_string(), "InputContext(input pipeline id 0, total: 1)");
+  EXPECT_EQ(InputContext(3, 2, 6).to_string(), "InputContext(input pipeline id 2, total: 3)");
+}
+
+TEST(InputContext, RefusesAPipelineThatIsNone) {
+  EXPECT_ERROR(InputContext(2, 2, 4), InvalidArgument, "pipeline 2 of 2");
+  EXPECT_ERROR(InputContext(2, -1, 4), InvalidArgument, "pipeline -1");
+  EXPECT_ERROR(InputContext(0, 0, 4), InvalidArgument, "positive");
+  EXPECT_ERROR(InputContext(1, 0, 0), InvalidArgument, "positive");
 }
 
 }  // namespace

@@ -80,7 +80,7 @@ TEST(DistributeDataset, AStepInsideAReplicaIsAnError) {
 
 TEST(DistributeDatasetsFromFunction, ReplicasDrawInTurnAndTheLastStepIsFilled) {
   auto strategy = mirrored(2);
-  InputContext seen(0, 9, 0);
+  InputContext seen;
   auto dataset = strategy->distribute_datasets_from_function([&](InputContext context) {
     seen = context;
     return data::range(5).batch(context.get_per_replica_batch_size(4));

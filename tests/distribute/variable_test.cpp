@@ -140,6 +140,8 @@ TEST(Variable, ALiteralUnderSumIsAmbiguousUnlessZero) {
 }
 
 TEST(Variable, CreationRefusesWhatHasNoMeaning) {
+  auto strategy = mirrored(2);
+  auto scope = strategy->scope();
   EXPECT_THROW(make(Sync::kNone, Agg::kNone), InvalidArgument);
   EXPECT_THROW(Variable(at::zeros({}, at::kLong), {.aggregation = Agg::kMean}), InvalidArgument);
   EXPECT_THROW(Variable{Tensor{}}, InvalidArgument);

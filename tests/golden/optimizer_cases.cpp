@@ -10,8 +10,7 @@ namespace tutti::golden {
 namespace {
 
 const std::set<std::string> kClasses{"SGD", "Adam", "AdamW", "RMSprop", "Adagrad"};
-const std::set<std::string> kLater{"use_ema", "ema_momentum", "ema_overwrite_frequency",
-                                   "loss_scale_factor", "gradient_accumulation_steps"};
+const std::set<std::string> kLater{"loss_scale_factor"};
 
 keras::optimizers::Optimizer optimizer_of(const Json& inputs) {
   const std::string name = inputs.at("class");
@@ -41,8 +40,8 @@ void compare_defaults(const Json& expected, const keras::optimizers::Optimizer& 
 void compare_state(const GoldenFile& file, const std::string& where, const Json& expected,
                    keras::optimizers::Optimizer& optimizer, Verdict& verdict) {
   for (const auto& [name, value] : expected.items()) {
-    if (name == "iteration") {
-      verdict.close(cat(where, name), at::scalar_tensor(optimizer.iterations(), at::kLong),
+    if (name == "iteration") {  // Keras' variable counts calls, its property updates
+      verdict.close(cat(where, name), at::scalar_tensor(optimizer.gradient_steps(), at::kLong),
                     file.tensor(value));
     } else if (name == "learning_rate") {
       verdict.close(cat(where, name), at::scalar_tensor(optimizer.learning_rate(), at::kFloat),
@@ -50,9 +49,14 @@ void compare_state(const GoldenFile& file, const std::string& where, const Json&
     } else {  // w0_momentum: the slot "momentum" of variable 0
       const auto underscore = name.find('_');
       const auto index = static_cast<std::size_t>(std::stoi(name.substr(1, underscore - 1)));
-      verdict.close(cat(where, name),
-                    optimizer.slots(name.substr(underscore + 1)).at(index).read_value(),
-                    file.tensor(value));
+      const std::string slot = name.substr(underscore + 1);
+      const at::Tensor wanted = file.tensor(value);
+      if (slot == "gradient_accumulator") {
+        const at::Tensor sum = optimizer.accumulated_gradients().at(index);
+        verdict.close(cat(where, name), sum.defined() ? sum : at::zeros_like(wanted), wanted);
+      } else {
+        verdict.close(cat(where, name), optimizer.slots(slot).at(index).read_value(), wanted);
+      }
     }
   }
 }
@@ -91,6 +95,13 @@ void run_updates(const GoldenFile& file, const Json& entry, int replicas, Verdic
                   after.at(number).at("iterations").get<int64_t>());
   }
   compare_state(file, where, entry.at("expected").at("optimizer_variables"), optimizer, verdict);
+  if (!entry.at("expected").contains("after_finalize")) return;
+  optimizer.finalize_variable_values();
+  const auto averages = file.tensors(entry.at("expected").at("after_finalize"));
+  for (std::size_t i = 0; i < variables.size(); ++i) {
+    verdict.close(cat(where, "variable ", i, " after finalize"), variables[i].read_value(),
+                  averages[i]);
+  }
 }
 
 }  // namespace

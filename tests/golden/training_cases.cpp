@@ -73,8 +73,9 @@ keras::optimizers::Optimizer optimizer_of(const Json& json) {
   if (!config.value("learning_rate", Json(0)).is_number()) throw Unknown{"learning rate schedule"};
   expect_keys(config,
               {"learning_rate", "momentum", "nesterov", "weight_decay", "clipnorm", "clipvalue",
-               "global_clipnorm", "beta_1", "beta_2", "epsilon", "amsgrad", "rho", "centered",
-               "initial_accumulator_value"},
+               "global_clipnorm", "use_ema", "ema_momentum", "ema_overwrite_frequency",
+               "gradient_accumulation_steps", "beta_1", "beta_2", "epsilon", "amsgrad", "rho",
+               "centered", "initial_accumulator_value"},
               "argument of the optimizer");
   try {
     return keras::optimizers::Optimizer::from_config(json.at("class"), config.dump());

@@ -108,6 +108,82 @@ TEST(BatchNormalization, SynchronizedIsTheWholeBatchHoweverItIsCut) {
   }
 }
 
+/// Two steps of training and an inference, all in one replica's terms: forward, gradients of input,
+/// scale and shift, moving statistics.
+TEST(BatchNormalization, SynchronizedEqualsTheJoinedBatchTo1e6) {
+  const std::vector<Tensor> batches = {wave({8, 3}) * 2 + 1, wave({8, 3}, 2) - 3};
+  const Tensor upstream = wave({8, 3}, 1);
+  const BatchNormalization single({.momentum = .7});
+  std::vector<Tensor> outputs, inputs, scales, shifts;
+  for (const Tensor& batch : batches) {
+    Tensor x = batch.clone();
+    GradientTape tape;
+    tape.watch(x);
+    const Tensor y = single(x, true);
+    const Tensor loss = (y * upstream).sum();
+    const auto gradients = tape.gradient(
+        loss, std::vector<Tensor>{x, single->weights()[0].value(), single->weights()[1].value()});
+    outputs.push_back(y.detach());
+    inputs.push_back(gradients[0]);
+    scales.push_back(gradients[1]);
+    shifts.push_back(gradients[2]);
+  }
+  for (const std::vector<int64_t>& sizes : {std::vector<int64_t>{5, 3}, {8, 0}, {1, 7}}) {
+    SCOPED_TRACE(cat(sizes[0], " and ", sizes[1]));
+    MirroredStrategy strategy({.devices = {"cpu:0", "cpu:1"}});
+    auto scope = strategy.scope();
+    const BatchNormalization norm({.momentum = .7, .synchronized = true});
+    for (std::size_t step = 0; step < batches.size(); ++step) {
+      const auto results = strategy.run([&] {
+        const int replica = get_replica_context()->replica_id_in_sync_group();
+        Tensor mine = part(batches[step], sizes, replica).clone();
+        GradientTape tape;
+        tape.watch(mine);
+        const Tensor y = norm(mine, true);
+        const Tensor loss = (y * part(upstream, sizes, replica)).sum();
+        const auto gradients = tape.gradient(
+            loss,
+            std::vector<Tensor>{mine, norm->weights()[0].value(), norm->weights()[1].value()});
+        return std::tuple(y.detach(), gradients[0], gradients[1], gradients[2]);
+      });
+      const auto& [y, x_gradient, scale_gradient, shift_gradient] = results;
+      EXPECT_TENSOR_NEAR(at::cat({y[0], y[1]}), outputs[step], 1e-6);
+      EXPECT_TENSOR_NEAR(at::cat({x_gradient[0], x_gradient[1]}), inputs[step], 1e-6);
+      EXPECT_TENSOR_NEAR(scale_gradient[0] + scale_gradient[1], scales[step], 1e-6);
+      EXPECT_TENSOR_NEAR(shift_gradient[0] + shift_gradient[1], shifts[step], 1e-6);
+    }
+    for (std::size_t i : {2, 3}) {
+      for (const Tensor& component : norm->weights()[i].components())
+        EXPECT_TENSOR_NEAR(component, single->weights()[i].read_value(), 1e-6);
+    }
+    EXPECT_TENSOR_NEAR(norm(batches[0]), single(batches[0]), 1e-6);
+  }
+}
+
+TEST(BatchNormalization, SynchronizedKeepsItsDigitsFarFromZero) {
+  // A variance of about 1 around 1000: float32 sums of squares have no digit of it left.
+  const Tensor x = wave({8, 2}) + 1000;
+  const BatchNormalization single;
+  const Tensor wanted = single(x, true);
+  MirroredStrategy strategy({.devices = {"cpu:0", "cpu:1"}});
+  auto scope = strategy.scope();
+  const BatchNormalization norm({.synchronized = true});
+  const auto y = strategy.run([&] {
+    return norm(part(x, {5, 3}, get_replica_context()->replica_id_in_sync_group()), true);
+  });
+  EXPECT_TENSOR_NEAR(at::cat({y[0], y[1]}), wanted, 1e-3);
+}
+
+TEST(BatchNormalization, SynchronizedWithoutAnyRowsChangesNothing) {
+  MirroredStrategy strategy({.devices = {"cpu:0", "cpu:1"}});
+  auto scope = strategy.scope();
+  const BatchNormalization norm({.synchronized = true});
+  const auto y = strategy.run([&] { return norm(at::zeros({0, 2}), true); });
+  EXPECT_EQ(y[0].sizes().vec(), (Shape{0, 2}));
+  EXPECT_TENSOR_EQ(norm->weights()[2].components()[1], at::zeros({2}));
+  EXPECT_TENSOR_EQ(norm->weights()[3].components()[1], at::ones({2}));
+}
+
 TEST(BatchNormalization, SaysWhatItCannotTake) {
   EXPECT_ERROR(BatchNormalization({.axis = 1})->build_for({-1, 4, 4, 3}), InvalidArgument,
                "axis 1");

@@ -10,6 +10,7 @@
 namespace tutti::keras::optimizers {
 namespace {
 
+using distribute::MirroredStrategyOptions;
 using Rows = std::vector<std::vector<float>>;
 
 // TensorFlow's weights from (1, -2, .5) after each of three steps with these gradients.
@@ -118,7 +119,7 @@ INSTANTIATE_TEST_SUITE_P(Optimizers, RecordedOptimizer,
 // ---- the loops against the tensor operations
 // --------------------------------------------------------------------------------------
 
-std::vector<std::pair<const char*, std::shared_ptr<Rule>>> rules() {
+std::vector<std::pair<const char*, std::shared_ptr<distribute::UpdateRule>>> rules() {
   return {
       {"sgd", make_rule(SGDOptions{.weight_decay = 0.1})},
       {"momentum", make_rule(SGDOptions{.momentum = 0.9})},
@@ -130,7 +131,12 @@ std::vector<std::pair<const char*, std::shared_ptr<Rule>>> rules() {
       {"rmsprop momentum", make_rule(RMSpropOptions{.learning_rate = 0.1, .momentum = 0.9})},
       {"rmsprop both",
        make_rule(RMSpropOptions{.learning_rate = 0.1, .momentum = 0.9, .centered = true})},
-      {"adagrad", make_rule(AdagradOptions{.learning_rate = 0.1, .weight_decay = 0.1})}};
+      {"adagrad", make_rule(AdagradOptions{.learning_rate = 0.1, .weight_decay = 0.1})},
+      {"average of adam", with_average(make_rule(AdamOptions{.learning_rate = 0.1}), {0.8})},
+      {"average of rmsprop both, overwritten",
+       with_average(
+           make_rule(RMSpropOptions{.learning_rate = 0.1, .momentum = 0.9, .centered = true}),
+           {0.8, 2})}};
 }
 
 template <class Scalar>
@@ -345,6 +351,59 @@ TEST(Optimizers, BuildInsideReplicasHappensOnce) {
   EXPECT_EQ(optimizer.slots("momentum").size(), 1u);
 }
 
+// ---- the average of the weights
+// ------------------------------------------------------------------------------------------------------------------
+
+TEST(AverageWeights, BeginAsTheWeightsWhateverTheSlotsBeginWith) {
+  Adagrad optimizer({.use_ema = true});
+  const Variable used(at::ones({2})), unused(at::full({2}, 3.f));
+  optimizer.apply_gradients({at::ones({2}), Tensor()}, {used, unused});
+  EXPECT_TENSOR_EQ(optimizer.slots("average")[0].read_value(), used.read_value());
+  EXPECT_TENSOR_EQ(optimizer.slots("average")[1].read_value(), at::full({2}, 3.f));
+}
+
+TEST(AverageWeights, AreTheMeanOfTheUpdatesOnAnyNumberOfReplicas) {
+  for (int count : {1, 3}) {
+    MirroredStrategyOptions devices;
+    for (int i = 0; i < count; ++i) devices.devices.push_back(cat("cpu:", i));
+    distribute::MirroredStrategy strategy(devices);
+    auto scope = strategy.scope();
+    SGD optimizer({.learning_rate = 1, .use_ema = true, .ema_momentum = 0.5});
+    const Variable weights(at::zeros({1}));
+    for (int step = 0; step < 3; ++step) {
+      strategy.run([&] { optimizer.apply_gradients({at::full({1}, -1.0 / count)}, {weights}); });
+    }
+    EXPECT_TENSOR_NEAR(weights.value(), at::tensor({3.f}), 1e-6);
+    EXPECT_TENSOR_NEAR(optimizer.slots("average")[0].value(), at::tensor({2.25f}), 1e-6);
+    EXPECT_ERROR(strategy.run([&] { optimizer.finalize_variable_values(); }), FailedPrecondition,
+                 "finalize_variable_values");
+    optimizer.finalize_variable_values();
+    EXPECT_TENSOR_NEAR(weights.value(), at::tensor({2.25f}), 1e-6);
+    EXPECT_TRUE(weights.is_shared());
+  }
+}
+
+TEST(AverageWeights, OverwriteEveryFewUpdates) {
+  SGD optimizer(
+      {.learning_rate = 1, .use_ema = true, .ema_momentum = 0.5, .ema_overwrite_frequency = 2});
+  const Variable weights(at::zeros({1}));
+  const std::vector<float> wanted{1, 1.5, 2.5};  // averages 1, 1.5, 2 of 1, 2, 2.5
+  for (int step = 0; step < 3; ++step) {
+    optimizer.apply_gradients({at::full({1}, -1.f)}, {weights});
+    EXPECT_TENSOR_NEAR(weights.value(), at::full({1}, wanted[static_cast<std::size_t>(step)]),
+                       1e-6);
+  }
+}
+
+TEST(AverageWeights, WithoutUseEmaFinalizingChangesNothing) {
+  SGD optimizer;
+  const Variable weights(at::ones({1}));
+  optimizer.apply_gradients({at::ones({1})}, {weights});
+  const Tensor before = weights.read_value();
+  optimizer.finalize_variable_values();
+  EXPECT_TENSOR_EQ(weights.value(), before);
+}
+
 // ---- making them
 // ------------------------------------------------------------------------------------------------------------------
 
@@ -365,9 +424,12 @@ TEST(Optimizers, DefaultsAreKeras) {
 TEST(Optimizers, ConfigMakesTheSameOptimizerAgain) {
   const std::vector<Optimizer> optimizers = {
       SGD({.momentum = 0.5, .nesterov = true, .clipnorm = 2}),
-      Adam({.beta_1 = 0.8, .amsgrad = true}), AdamW({.weight_decay = 0.02, .clipvalue = 1}),
+      Adam({.beta_1 = 0.8, .amsgrad = true}),
+      AdamW({.weight_decay = 0.02, .clipvalue = 1}),
       RMSprop({.rho = 0.8, .centered = true}),
-      Adagrad({.initial_accumulator_value = 0.3, .global_clipnorm = 3, .name = "mine"})};
+      Adagrad({.initial_accumulator_value = 0.3, .global_clipnorm = 3, .name = "mine"}),
+      SGD({.use_ema = true, .ema_momentum = 0.9, .ema_overwrite_frequency = 5}),
+      AdamW({.gradient_accumulation_steps = 4})};
   for (const Optimizer& optimizer : optimizers) {
     const Optimizer again = Optimizer::from_config(optimizer.class_name(), optimizer.config());
     EXPECT_EQ(again.config(), optimizer.config());
@@ -381,6 +443,11 @@ TEST(Optimizers, ArgumentsAreChecked) {
   EXPECT_ERROR(Adam({.global_clipnorm = -1}), InvalidArgument, "positive");
   EXPECT_ERROR(SGD({.momentum = 1.5}), InvalidArgument, "momentum 1.5");
   EXPECT_ERROR(Adagrad({.learning_rate = -1}), InvalidArgument, "learning_rate -1");
+  EXPECT_ERROR(SGD({.use_ema = true, .ema_momentum = 1.5}), InvalidArgument, "ema_momentum 1.5");
+  EXPECT_ERROR(SGD({.use_ema = true, .ema_overwrite_frequency = 0}), InvalidArgument,
+               "ema_overwrite_frequency 0");
+  EXPECT_ERROR(SGD({.gradient_accumulation_steps = 1}), InvalidArgument,
+               "gradient_accumulation_steps 1, expected at least 2");
 }
 
 TEST(Optimizers, CopiesShareTheStateAndEmptyHandlesAreErrors) {

@@ -1,5 +1,15 @@
 #pragma once
 // The process-wide seed, and random numbers that are the same on every platform.
+//
+// What a replica draws is a function of (seed, step, replica) and of nothing else: not of what was
+// drawn in other steps, nor of which thread came first. Within a step the draws of a replica follow
+// each other. The step is the number of the strategy's `run` since set_seed, from 0, unless
+// Strategy::set_random_step says otherwise: Model's training sets it to the optimizer's
+// gradient_steps(), which are saved and loaded, so that a training that goes on at step k draws
+// what one without interruption draws there. A loop of one's own that goes on calls
+// set_random_step(k).
+//
+// Initial weights are drawn once for all replicas, from a stream of their own.
 
 #include <cstdint>
 #include <optional>
@@ -10,6 +20,11 @@ namespace tutti {
 std::optional<int64_t> global_seed();
 /// Grows with each set_seed: whoever derived random streams from the old one makes them anew.
 uint64_t seed_generation();
+/// The seed of the last set_seed; when there was none, a number drawn once a process.
+uint64_t stream_base();
+/// The seed of one replica's stream in one step. Its low 32 bits, all that LibTorch's CPU generator
+/// looks at, differ for the replicas of a step.
+uint64_t stream_seed(uint64_t base, int64_t step, int64_t replica);
 /// A number that differs for each caller since the last set_seed: the second half of a seed when
 /// only the global one was given.
 int64_t next_seed_offset();

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -16,9 +17,27 @@
 #include "tutti/data/plan.h"
 #include "tutti/tensor/static_nest.h"
 
-namespace tutti::data {
+namespace tutti {
+
+/// A string stands in a Nest as the vector of its bytes (uint8), so it may be an element or a part
+/// of one, but there are no batches of strings: map them to tensors of numbers first.
+template <>
+struct NestTraits<std::string> {
+  static Nest to_nest(const std::string& text);
+  static std::string from_nest(const Nest& nest);
+};
+
+namespace data {
 
 struct BatchOptions {
+  bool drop_remainder = false;
+};
+using ShapeNest = NestOf<std::vector<int64_t>>;
+struct PaddedBatchOptions {
+  /// Of one element, for each component; -1: the longest of the batch. Unset: all of them.
+  std::optional<ShapeNest> padded_shapes = std::nullopt;
+  /// For each component, or one for all; unset: 0.
+  std::optional<Nest> padding_values = std::nullopt;
   bool drop_remainder = false;
 };
 struct ShuffleOptions {
@@ -38,9 +57,11 @@ PlanPtr range(int64_t start, int64_t stop, int64_t step);
 PlanPtr from_tensors(Nest element);
 PlanPtr from_tensor_slices(Nest columns);
 PlanPtr from_generator(std::function<NestGenerator()> factory, std::optional<SpecNest> spec);
+PlanPtr text_lines(std::vector<std::string> files);
 PlanPtr map(PlanPtr input, NestFunction function);
 PlanPtr filter(PlanPtr input, NestPredicate predicate);
 PlanPtr batch(PlanPtr input, int64_t size, const BatchOptions& options);
+PlanPtr padded_batch(PlanPtr input, int64_t size, const PaddedBatchOptions& options);
 PlanPtr unbatch(PlanPtr input);
 PlanPtr shuffle(PlanPtr input, int64_t buffer_size, const ShuffleOptions& options);
 PlanPtr repeat(PlanPtr input, int64_t count);
@@ -128,6 +149,10 @@ class Dataset {
   Dataset batch(int64_t size, const BatchOptions& options = {}) const {
     return Dataset(plans::batch(plan_, size, options));
   }
+  /// The same for elements of different shapes, each filled up at the end of its axes.
+  Dataset padded_batch(int64_t size, const PaddedBatchOptions& options = {}) const {
+    return Dataset(plans::padded_batch(plan_, size, options));
+  }
   Dataset unbatch() const { return Dataset(plans::unbatch(plan_)); }
   /// Draws each element from a buffer of the next `buffer_size` ones.
   Dataset shuffle(int64_t buffer_size, const ShuffleOptions& options = {}) const {
@@ -145,7 +170,7 @@ class Dataset {
   Dataset prefetch(int64_t buffer_size) const {
     return Dataset(plans::prefetch(plan_, buffer_size));
   }
-  /// Elements index, index + num_shards, ….
+  /// Elements index, index + num_shards, …; shard(kShardHint, kShardHint): see AutoShardPolicy.
   Dataset shard(int64_t num_shards, int64_t index) const {
     return Dataset(plans::shard(plan_, num_shards, index));
   }
@@ -262,10 +287,17 @@ Dataset<Element> from_generator(Factory factory, std::optional<SpecNest> spec = 
       std::move(spec)));
 }
 
+/// The lines of text files, plain or gzip, file after file, without their ends of line. NotFound
+/// where a file that cannot be opened has its turn; the pass can go on behind it.
+inline Dataset<std::string> text_lines(std::vector<std::string> files) {
+  return Dataset<std::string>(plans::text_lines(std::move(files)));
+}
+
 /// Tuples of one element of each; as long as the shortest.
 template <class... Elements>
 Dataset<std::tuple<Elements...>> zip(const Dataset<Elements>&... datasets) {
   return Dataset<std::tuple<Elements...>>(plans::zip({datasets.plan()...}));
 }
 
-}  // namespace tutti::data
+}  // namespace data
+}  // namespace tutti

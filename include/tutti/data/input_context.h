@@ -10,15 +10,13 @@ namespace tutti::data {
 
 class InputContext {
  public:
+  /// InvalidArgument: a number below 1, or an id that is not below the number of pipelines.
   explicit InputContext(int num_input_pipelines = 1, int input_pipeline_id = 0,
-                        int num_replicas_in_sync = 1)
-      : num_input_pipelines_(num_input_pipelines),
-        input_pipeline_id_(input_pipeline_id),
-        num_replicas_in_sync_(num_replicas_in_sync) {}
+                        int num_replicas_in_sync = 1);
   int num_input_pipelines() const { return num_input_pipelines_; }
   int input_pipeline_id() const { return input_pipeline_id_; }
   int num_replicas_in_sync() const { return num_replicas_in_sync_; }
-  /// global / replicas. Throws InvalidArgument when that leaves a rest.
+  /// global / replicas. Throws InvalidArgument when that leaves a rest, or when it is below 1.
   int64_t get_per_replica_batch_size(int64_t global_batch_size) const;
   /// "InputContext(input pipeline id 0, total: 1)".
   std::string to_string() const;
@@ -42,11 +40,12 @@ struct InputOptions {
   /// kPerReplica only with distribute_datasets_from_function (Unimplemented otherwise), and only
   /// under strategies of one process.
   InputReplicationMode replication_mode = InputReplicationMode::kPerWorker;
-  /// The dataset itself lives on the replica's device: kPerReplica only, and not together with
-  /// fetch_to_device (InvalidArgument).
+  /// The dataset function puts its tensors on the replica's device itself: kPerReplica only, and
+  /// only with fetch_to_device = false (InvalidArgument).
   bool place_dataset_on_device = false;
-  /// Elements made ahead for each replica; 0: none. Negative is InvalidArgument. Values never
-  /// depend on it.
+  /// Elements made ahead for each replica, by one thread a process; 0: none. Negative is
+  /// InvalidArgument. On CPU devices 1 is none too: the replicas need the cores. The values of a
+  /// pass never depend on it; functions of the pipeline run on that thread.
   int64_t per_replica_buffer_size = 1;
 };
 

@@ -15,8 +15,19 @@ namespace tutti::data {
 
 inline constexpr int64_t kInfinite = -1;
 inline constexpr int64_t kUnknown = -2;
+/// `shard(kShardHint, kShardHint)`: the place where AutoShardPolicy::kHint puts the worker's shard.
+/// Until then a pass over it is FailedPrecondition.
+inline constexpr int64_t kShardHint = -1;
 
-enum class AutoShardPolicy { kOff = -1, kAuto = 0, kFile = 1, kData = 2, kHint = 3 };
+/// How distribute_dataset gives each of several workers its part of the data. With one worker there
+/// is nothing to share out; the policy then only says how batches are cut for its replicas.
+enum class AutoShardPolicy {
+  kOff = -1,  ///< every worker sees all the data
+  kAuto = 0,  ///< kFile where every source reads files, at least one a worker; else kData
+  kFile = 1,  ///< each worker reads every num_workers-th file
+  kData = 2,  ///< each worker takes every num_workers-th piece of a batch
+  kHint = 3   ///< shard(kShardHint, kShardHint) becomes the worker's shard
+};
 
 struct Options {
   AutoShardPolicy auto_shard_policy = AutoShardPolicy::kAuto;
@@ -25,14 +36,23 @@ struct Options {
 /// Rows of tensors: column c of row i is `columns[c][i]`, and `structure` says how a row's columns
 /// are nested. What is handed out is the caller's own: writing into it leaves the table alone.
 struct RowTable {
+  RowTable(Nest structure, int64_t num_rows, std::shared_ptr<const RowTable> behind = nullptr)
+      : structure(std::move(structure)), num_rows(num_rows), behind(std::move(behind)) {}
+  virtual ~RowTable() = default;
+  RowTable(const RowTable&) = default;
+  RowTable& operator=(const RowTable&) = default;
+
   Nest structure;  // leaves: the columns
   int64_t num_rows = 0;
   /// If not null, its rows stand behind these: row `num_rows` is its row 0.
-  std::shared_ptr<const RowTable> behind = nullptr;
-  Nest row(int64_t index) const;
+  std::shared_ptr<const RowTable> behind;
+  /// False: a cache that is being filled, or whose elements differ in shape. It has the rows that
+  /// its pass has given, and its members say nothing.
+  virtual bool has_columns() const { return true; }
+  virtual Nest row(int64_t index) const;
   /// Rows `indices` as a batch: one copy of each column when they are consecutive, else one
   /// indexed read.
-  Nest rows(const std::vector<int64_t>& indices) const;
+  virtual Nest rows(const std::vector<int64_t>& indices) const;
 };
 
 /// One pass. Used by one thread at a time. After the end it stays at the end; after an exception
@@ -46,7 +66,8 @@ class Iterator {
   /// iterator), and next_rows may be called instead of next. Batches are then cut in one read.
   /// Never changes from one table to another, or back to null.
   virtual const RowTable* table() const { return nullptr; }
-  /// Appends the indices of up to `count` next elements; fewer at the end.
+  /// Appends the indices of up to `count` next elements; fewer at the end. Those in front of one
+  /// that throws have been appended then.
   virtual void next_rows(int64_t count, std::vector<int64_t>& indices) {}
 };
 
@@ -75,6 +96,20 @@ class Plan {
     return inputs_.size() == 1 ? inputs_[0]->batch_size() : std::nullopt;
   }
   virtual Options options() const { return inputs_.empty() ? Options{} : inputs_[0]->options(); }
+  /// Rows of all batches together; kInfinite or kUnknown.
+  virtual int64_t num_rows() const { return kUnknown; }
+  /// The same operation on other inputs, as many as now; null: it cannot be built anew. A shuffle
+  /// goes on with its seeds, a cache starts empty.
+  virtual std::shared_ptr<const Plan> with_inputs(
+      std::vector<std::shared_ptr<const Plan>> inputs) const {
+    return nullptr;
+  }
+  /// Of a source that reads files: which, else null.
+  virtual const std::vector<std::string>* files() const { return nullptr; }
+  /// Of such a source: the same one on other files.
+  virtual std::shared_ptr<const Plan> with_files(std::vector<std::string> files) const {
+    return nullptr;
+  }
   const std::vector<std::shared_ptr<const Plan>>& inputs() const { return inputs_; }
 
  private:
@@ -82,6 +117,25 @@ class Plan {
 };
 
 using PlanPtr = std::shared_ptr<const Plan>;
+
+/// The part of a dataset that is worker `index`'s by `policy`; kData: elements index,
+/// index + num_workers, …. InvalidArgument: another policy, an index that is no worker's, or kFile
+/// with fewer files than workers (on every worker alike; kAuto then takes kData, with a warning).
+/// NotFound: kFile on a source that reads no files.
+PlanPtr auto_shard(PlanPtr plan, AutoShardPolicy policy, int num_workers, int index);
+
+/// A process's place among those that share a dataset.
+struct InputWorkers {
+  int num_workers = 1;
+  int replicas_per_worker = 1;
+  int worker = 0;
+};
+/// The pieces that the replicas of a worker draw in turn from `plan`, whose batches are of the
+/// global size: sharded by its options' policy and cut for all replicas. By kData, by kAuto where
+/// that means kData, or when the batch size is not known, each batch is cut by itself
+/// (legacy_rebatch); else the stream of rows is (static_rebatch). InvalidArgument when there are
+/// several replicas and elements have no batch axis.
+PlanPtr worker_pieces(PlanPtr plan, const InputWorkers& workers);
 
 /// Each batch of n rows becomes `num_pieces` pieces of ceil(n / num_pieces) rows, the last ones
 /// shorter or empty (views).

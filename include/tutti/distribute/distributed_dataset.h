@@ -27,7 +27,7 @@ class DistributedPlan {
  public:
   virtual ~DistributedPlan() = default;
   virtual std::unique_ptr<DistributedIterator> iterator() = 0;
-  /// Steps in one pass; data::kInfinite or data::kUnknown.
+  /// Steps of one pass; data::kInfinite or data::kUnknown.
   virtual int64_t cardinality() const = 0;
   /// Spec of one replica's part.
   virtual SpecNest replica_spec() const = 0;
@@ -63,14 +63,15 @@ struct PerReplicaElement {
 };
 }  // namespace internal
 
-/// Yields one element a step: nests of PerReplica. One pass; `next` may not be called inside a
-/// replica (FailedPrecondition).
+/// Yields one element a step: nests of PerReplica. One pass, at the end of which it stays. A step
+/// may not be taken inside a replica (InvalidArgument). After an exception that the dataset threw
+/// the pass can go on behind the element that is missing.
 template <class Element>
 class DistributedDatasetIterator {
  public:
   using value_type = typename internal::PerReplicaElement<Element>::Type;
-  explicit DistributedDatasetIterator(std::unique_ptr<DistributedIterator> core)
-      : core_(std::move(core)) {}
+  explicit DistributedDatasetIterator(std::shared_ptr<DistributedPlan> plan)
+      : plan_(std::move(plan)), core_(plan_->iterator()) {}
 
   /// The next step; OutOfRange at the end.
   value_type get_next() {
@@ -87,12 +88,19 @@ class DistributedDatasetIterator {
     if (!step) return std::nullopt;
     return internal::PerReplicaElement<Element>::make(std::move(*step));
   }
+  /// The dataset's.
+  DistributedSpec element_spec() const {
+    return DistributedSpec(plan_->replica_spec(), plan_->num_local_replicas());
+  }
 
  private:
+  std::shared_ptr<DistributedPlan> plan_;
   std::unique_ptr<DistributedIterator> core_;
 };
 
-/// A handle; copies share the plan. Every `for` and every iterator() starts from the beginning.
+/// A handle; copies share the plan. Every `for` and every iterator() starts from the beginning;
+/// a shuffle has another order then. Replicas for which a step has no rows left get zero rows. With
+/// TUTTI_LOG=debug every piece that a replica gets is described by a line of the log.
 template <class Element>
 class DistributedDataset {
  public:
@@ -101,8 +109,9 @@ class DistributedDataset {
   explicit DistributedDataset(std::shared_ptr<DistributedPlan> plan) : plan_(std::move(plan)) {}
 
   DistributedDatasetIterator<Element> iterator() const {
-    return DistributedDatasetIterator<Element>(plan_->iterator());
+    return DistributedDatasetIterator<Element>(plan_);
   }
+  /// Steps of one pass; data::kInfinite or data::kUnknown.
   int64_t cardinality() const { return plan_->cardinality(); }
   DistributedSpec element_spec() const {
     return DistributedSpec(plan_->replica_spec(), plan_->num_local_replicas());

@@ -29,7 +29,7 @@ class Rendezvous;
 
 namespace tutti::internal {
 
-/// A variable is its own container: what is the same one on every replica comes back as it is.
+/// A variable is its own container: the one that every replica returns comes back as it is.
 template <template <class> class Wrap>
 struct Regroup<Variable, Wrap> {
   using Type = Variable;
@@ -130,8 +130,7 @@ std::size_t per_replica_size(const T& value) {
   return largest;
 }
 
-/// A copy of what local replica `replica` holds of `value`: as select_replica, and of a Variable
-/// its component.
+/// A copy of select_replica's part, in which a Variable is replaced by its component too.
 template <class T>
 auto local_part(std::size_t replica, const T& value) {
   [[maybe_unused]] auto part = [replica](const auto& item) { return local_part(replica, item); };
@@ -238,7 +237,14 @@ class ReplicaContext {
   /// thread, in cross-replica context, without gradient) and gives each replica its part of the
   /// result.
   template <class MergeFn, class... Args>
-  auto merge_call(MergeFn&& merge_fn, Args&&... args);
+  auto merge_call(MergeFn&& merge_fn, Args&&... args) {
+    return merge_call_named("merge_call", std::forward<MergeFn>(merge_fn),
+                            std::forward<Args>(args)...);
+  }
+  /// merge_call as another operation: replicas that meet with a different one get InvalidArgument
+  /// that names both. `operation` must be a string literal.
+  template <class MergeFn, class... Args>
+  auto merge_call_named(const char* operation, MergeFn&& merge_fn, Args&&... args);
 
   /// Runs `once` on replica 0's thread in cross-replica context while the others wait: for what is
   /// created lazily. `operation` names the call in errors and must be a string literal.
@@ -258,7 +264,7 @@ class ReplicaContext {
     }
   }
 
-  /// Random numbers of this replica: seeded by set_seed, the strategy and the replica id.
+  /// Random numbers of this replica: a function of seed, step and replica id (tutti/base/seed.h).
   at::Generator& generator() const;
 
   // For the library: the rank's communicator, where the replicas of this process meet, and the
@@ -352,7 +358,7 @@ T detach_result(T value) {
 }  // namespace internal
 
 template <class MergeFn, class... Args>
-auto ReplicaContext::merge_call(MergeFn&& merge_fn, Args&&... args) {
+auto ReplicaContext::merge_call_named(const char* operation, MergeFn&& merge_fn, Args&&... args) {
   using Items = std::tuple<std::decay_t<Args>...>;
   auto call = [&](std::span<void* const> payloads) {
     return [&]<std::size_t... kIndex>(std::index_sequence<kIndex...>) {
@@ -374,11 +380,11 @@ auto ReplicaContext::merge_call(MergeFn&& merge_fn, Args&&... args) {
   };
   Payload mine{Items(args...), nullptr};
   if constexpr (std::is_void_v<Result>) {
-    merge("merge_call", &mine, call, [](void*) {});
+    merge(operation, &mine, call, [](void*) {});
   } else {
     std::optional<std::decay_t<tutti::internal::Selected<Result>>> part;
     merge(
-        "merge_call", &mine,
+        operation, &mine,
         [&](std::span<void* const> payloads) {
           mine.result = std::make_shared<Result>(call(payloads));
         },

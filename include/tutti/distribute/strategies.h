@@ -49,6 +49,7 @@ class OneDeviceStrategy : public Strategy {
   explicit OneDeviceStrategy(const std::string& device);
   ~OneDeviceStrategy() override;
   std::string name() const override { return "OneDeviceStrategy"; }
+  bool mirrors_variables() const override { return false; }
 
  private:
   void run_on_replicas(FunctionRef<void(int)> body) override;

@@ -73,8 +73,9 @@ class Strategy {
   Tensor reduce(AnyReduceOp op, const PerReplica<Tensor>& value);
   IndexedSlices reduce(AnyReduceOp op, const PerReplica<IndexedSlices>& value);
   /// What is the same on every replica (a Mirrored, a plain tensor, a host number, an ON_WRITE
-  /// variable): MEAN gives the value; SUM does with one replica, and of the number 0, and is
-  /// InvalidArgument otherwise. Of an ON_READ variable the components are reduced.
+  /// variable): MEAN gives the value; SUM does of the number 0 and, unless it is a mirrored
+  /// variable, with one replica, and is InvalidArgument otherwise. Of an ON_READ variable the
+  /// components are reduced.
   Tensor reduce(AnyReduceOp op, const Mirrored<Tensor>& value);
   Tensor reduce(AnyReduceOp op, const Tensor& value);
   Tensor reduce(AnyReduceOp op, const Variable& value);
@@ -239,15 +240,21 @@ class Strategy {
   /// Calls `body` on this thread with a replica's intra-op team: for host work between steps, which
   /// with a larger team would leave OpenMP threads spinning on the other replicas' cores.
   void on_replica_team(FunctionRef<void()> body) const;
-  /// The random generator of a local replica.
+  /// The random generator of a local replica, in its stream of the step (tutti/base/seed.h).
   at::Generator& generator(int local_replica);
+  /// The step of the `run` under way; the next one's is one more, or what was set (0 or more).
+  int64_t random_step() const;
+  void set_random_step(int64_t step);
   /// Throws FailedPrecondition unless this thread may use this strategy's variables and
   /// cross-replica calls.
   void check_usable(const char* operation) const;
   /// `remedy` says what to do inside a replica instead.
   void check_cross_replica(const char* operation,
                            const char* remedy = "call it outside run or inside merge_call") const;
-  std::weak_ptr<void> lifetime() const { return lifetime_; }
+  std::weak_ptr<void> lifetime() const { return variables_; }
+  /// False where a variable is one plain tensor.
+  virtual bool mirrors_variables() const { return !is_default_; }
+  tutti::internal::VariableRegistry& variables() const { return *variables_; }
   /// Grows whenever variables are updated; tells a tape that its forward is stale.
   std::atomic<uint64_t>& update_count() { return update_count_; }
 
@@ -291,7 +298,7 @@ class Strategy {
   AnyCrossDeviceOps cross_device_ops_;
   CommunicationOptions communication_options_;
   std::optional<DeviceName> parameter_device_;
-  std::shared_ptr<void> lifetime_;
+  std::shared_ptr<tutti::internal::VariableRegistry> variables_;  // dies with the strategy
   std::atomic<uint64_t> update_count_{0};
   std::atomic<bool> in_use_{false};
   struct Random;

@@ -111,7 +111,8 @@ struct DropoutOptions {
   Shape input_shape = {};
 };
 /// In training, zeroes a share `rate` of the entries and scales the rest by 1 / (1 - rate). Draws
-/// from the replica's generator.
+/// from the replica's generator, or with a seed from a stream of its own: masks are a function of
+/// seed, step and replica (tutti/base/seed.h).
 class Dropout : public Layer {
  public:
   explicit Dropout(double rate, const DropoutOptions& options = {});
@@ -130,7 +131,9 @@ struct BatchNormalizationOptions {
   Shape input_shape = {};
 };
 /// Normalises the last axis. Moving statistics are those of the biased variance; each replica keeps
-/// its own, outside replicas and in files they are the first one's. An empty batch changes nothing.
+/// its own and evaluates with it, outside replicas and in files they are the first one's;
+/// `set_weights(get_weights())` gives every replica the first one's. Synchronized, they are the
+/// same everywhere. An empty batch changes nothing.
 class BatchNormalization : public Layer {
  public:
   explicit BatchNormalization(const BatchNormalizationOptions& options = {});

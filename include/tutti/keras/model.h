@@ -100,7 +100,7 @@ class Model {
   bool compiled() const;
 
   /// Writes architecture, weights, optimizer (docs/formats.md) to one file, by temporary file and
-  /// rename.
+  /// rename. It and the next two are called outside replicas (FailedPrecondition).
   void save(const std::string& path) const;
   void save_weights(const std::string& path) const;
   void load_weights(const std::string& path);

@@ -1,6 +1,17 @@
 #pragma once
 // Optimizers with Keras' formulas. Inside replicas gradients are added over the replicas first,
 // then clipped, then applied once.
+//
+// `gradient_accumulation_steps = k`: only every k-th call of apply_gradients updates, with the mean
+// of the k gradients; until then each replica adds up its own, and nothing else changes. The k-th
+// call adds the replicas' sums, clips, decays weights and updates: clipping sees the mean over the
+// calls of the whole batch's gradients. iterations() counts updates. A replica that fails in a call
+// leaves all of them as before it.
+//
+// `use_ema`: each update also moves an average of the weights, average = momentum average +
+// (1 - momentum) weights (the weights themselves at the first), in the slot "average"; a variable
+// without gradient keeps its average. Every `ema_overwrite_frequency` updates, and at the end of
+// `fit`, the weights become the average.
 
 #include <memory>
 #include <optional>
@@ -32,12 +43,26 @@ class Optimizer {
   void apply_gradients(const std::vector<Tensor>& gradients, const std::vector<Variable>& variables,
                        bool skip_aggregation = false);
 
+  /// Calls of apply_gradients so far: updates times gradient_accumulation_steps, and those since.
+  int64_t gradient_steps() const;
+  /// With gradient_accumulation_steps: what the calls since the last update have added up, over the
+  /// replicas, one a variable (undefined where there was no gradient); empty before build. Outside
+  /// replicas.
+  std::vector<Tensor> accumulated_gradients() const;
+  /// Goes on as if the calls since the last update had been `calls` with these sums. After build,
+  /// outside replicas; InvalidArgument for other shapes, or for as many calls as make an update.
+  void set_accumulated_gradients(const std::vector<Tensor>& gradients, int64_t calls);
+  /// The weights become their average, when there is one. Outside replicas.
+  void finalize_variable_values();
+
   double learning_rate() const;
   void set_learning_rate(double learning_rate);
   /// Updates made so far.
   int64_t iterations() const;
   void set_iterations(int64_t iterations);
   bool built() const;
+  /// Those it was built with, in its order.
+  std::vector<Variable> trainable_variables() const;
   /// The slots by name, in the order of the variables; empty before build.
   std::vector<std::string> slot_names() const;
   std::vector<Variable> slots(const std::string& name) const;
@@ -64,6 +89,10 @@ struct SGDOptions {
   std::optional<double> clipnorm = std::nullopt;
   std::optional<double> clipvalue = std::nullopt;
   std::optional<double> global_clipnorm = std::nullopt;
+  bool use_ema = false;
+  double ema_momentum = 0.99;
+  std::optional<int64_t> ema_overwrite_frequency = std::nullopt;
+  std::optional<int64_t> gradient_accumulation_steps = std::nullopt;
   std::string name = "SGD";
 };
 /// v = momentum v - lr g; w += v (nesterov: w += momentum v - lr g).
@@ -82,6 +111,10 @@ struct AdamOptions {
   std::optional<double> clipnorm = std::nullopt;
   std::optional<double> clipvalue = std::nullopt;
   std::optional<double> global_clipnorm = std::nullopt;
+  bool use_ema = false;
+  double ema_momentum = 0.99;
+  std::optional<int64_t> ema_overwrite_frequency = std::nullopt;
+  std::optional<int64_t> gradient_accumulation_steps = std::nullopt;
   std::string name = "adam";
 };
 /// w -= lr sqrt(1 - b2^t) / (1 - b1^t) m / (sqrt(v) + epsilon).
@@ -100,6 +133,10 @@ struct AdamWOptions {
   std::optional<double> clipnorm = std::nullopt;
   std::optional<double> clipvalue = std::nullopt;
   std::optional<double> global_clipnorm = std::nullopt;
+  bool use_ema = false;
+  double ema_momentum = 0.99;
+  std::optional<int64_t> ema_overwrite_frequency = std::nullopt;
+  std::optional<int64_t> gradient_accumulation_steps = std::nullopt;
   std::string name = "adamw";
 };
 /// Adam after w -= lr weight_decay w.
@@ -118,6 +155,10 @@ struct RMSpropOptions {
   std::optional<double> clipnorm = std::nullopt;
   std::optional<double> clipvalue = std::nullopt;
   std::optional<double> global_clipnorm = std::nullopt;
+  bool use_ema = false;
+  double ema_momentum = 0.99;
+  std::optional<int64_t> ema_overwrite_frequency = std::nullopt;
+  std::optional<int64_t> gradient_accumulation_steps = std::nullopt;
   std::string name = "rmsprop";
 };
 /// v = rho v + (1 - rho) g^2; w -= lr g / sqrt(v + epsilon) (centered: v less the squared mean
@@ -135,6 +176,10 @@ struct AdagradOptions {
   std::optional<double> clipnorm = std::nullopt;
   std::optional<double> clipvalue = std::nullopt;
   std::optional<double> global_clipnorm = std::nullopt;
+  bool use_ema = false;
+  double ema_momentum = 0.99;
+  std::optional<int64_t> ema_overwrite_frequency = std::nullopt;
+  std::optional<int64_t> gradient_accumulation_steps = std::nullopt;
   std::string name = "adagrad";
 };
 /// a += g^2; w -= lr g / sqrt(a + epsilon).

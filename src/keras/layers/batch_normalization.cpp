@@ -4,7 +4,7 @@
 // tests/golden/data/training.json). Synchronized ones are the same everywhere.
 
 #include "keras/layers/config.h"
-#include "tutti/distribute/replica_context.h"
+#include "tutti/distribute/strategy.h"
 
 namespace tutti::keras::layers {
 namespace {
@@ -95,29 +95,44 @@ class BatchNormalizationImpl : public LayerImpl {
     move_one(moving_variance_, variance);
   }
   void move_one(Variable& moving, const Tensor& batch) {
+    const distribute::ReplicaContext* replica = distribute::get_replica_context();
+    const bool one_copy = moving.strategy().parameter_device().has_value();
+    if (one_copy && replica != nullptr && replica->replica_id_in_sync_group() > 0) return;
     Tensor value = moving.value();
     value.mul_(options_.momentum).add_(batch, 1 - options_.momentum);
     if (distribute::in_cross_replica_context()) moving.assign(value);  // there, value() was a copy
   }
   /// Sums, sums of squares and the number of rows are added over the replicas, with their
-  /// gradients.
+  /// gradients. Each replica brings them as its own mean and deviations, added in double: a float32
+  /// sum of squares less the squared mean would lose digits where the mean is large.
   Tensor synchronized_call(const Tensor& input, const Tensor& scale, const Tensor& shift) {
     const int64_t channels = input.size(-1);
     const Tensor rows = input.reshape({input.numel() / channels, channels});
-    const Tensor packed =
-        at::cat({rows.sum(0), rows.square().sum(0),
-                 at::full({1}, static_cast<double>(rows.size(0)), input.options())});
+    const auto number = static_cast<double>(rows.size(0));
+    Tensor mean = rows.sum(0).to(at::kDouble), deviations = mean;  // zeros of an empty batch
+    if (number > 0) {
+      const auto [variance, own_mean] = at::var_mean(rows, at::IntArrayRef{0}, /*correction=*/0);
+      mean = own_mean.to(at::kDouble);
+      deviations = variance.to(at::kDouble) * number;
+    }
+    const Tensor packed = at::cat({mean * number, deviations + mean.square() * number,
+                                   at::full({1}, number, mean.options())});
     const Tensor sums =
         distribute::get_replica_context()->all_reduce(distribute::ReduceOp::kSum, packed);
     const Tensor count = sums.narrow(0, 2 * channels, 1).detach().clamp_min(1);
-    const Tensor mean = sums.narrow(0, 0, channels) / count;
+    const Tensor all_mean = sums.narrow(0, 0, channels) / count;
     const Tensor variance =
-        (sums.narrow(0, channels, channels) / count - mean.square()).clamp_min(0);
+        (sums.narrow(0, channels, channels) / count - all_mean.square()).clamp_min(0);
     {
       at::NoGradGuard no_grad;
-      if (sums[2 * channels].item<double>() > 0) move(mean.detach(), variance.detach());
+      if (sums[2 * channels].item<double>() > 0) {
+        move(all_mean.detach().to(input.scalar_type()), variance.detach().to(input.scalar_type()));
+      }
     }
-    return normalized(input, mean, variance, scale, shift);
+    Tensor factor = (variance + options_.epsilon).rsqrt().to(input.scalar_type());
+    if (scale.defined()) factor = factor * scale;
+    const Tensor output = (input - all_mean.to(input.scalar_type())) * factor;
+    return shift.defined() ? output + shift : output;
   }
 
   BatchNormalizationOptions options_;

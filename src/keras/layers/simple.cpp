@@ -1,6 +1,6 @@
 // The layers without weights, and the table by which a file names layers.
 
-#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/Generator.h>
 
 #include <limits>
 
@@ -201,33 +201,53 @@ class DropoutImpl : public LayerImpl {
   Shape compute_output_shape(const Shape& input) const override { return input; }
 
  protected:
-  /// With a seed of its own the layer has a generator for each replica, whatever else draws.
+  /// With a seed of its own the layer has streams of its own, whatever else draws; they follow step
+  /// and replica as the strategy's do.
   void build(const Shape& input) override {
-    distribute::Strategy& strategy = distribute::get_strategy();
-    for (int i = 0; seed_ && i < strategy.num_local_replicas(); ++i) {
-      own_.push_back(at::detail::createCPUGenerator(mix_seeds(
-          static_cast<uint64_t>(*seed_), static_cast<uint64_t>(strategy.first_replica_id() + i))));
-    }
+    const int replicas = distribute::get_strategy().num_local_replicas();
+    for (int i = 0; seed_ && i < replicas; ++i) own_.push_back(std::make_unique<Stream>());
   }
   Tensor call(const Tensor& input, bool training) override {
     if (!training || rate_ == 0) return input;
     distribute::ReplicaContext* replica = distribute::get_replica_context();
-    const auto local =
-        static_cast<std::size_t>(replica != nullptr ? replica->local_replica_id() : 0);
-    if (seed_ && local >= own_.size()) {
-      throw FailedPrecondition(cat("Dropout [", name(), "]: replica ", local,
-                                   " of a layer that was built for ", own_.size(),
-                                   " of them, expected the strategy under which it was built"));
-    }
+    const int local = replica != nullptr ? replica->local_replica_id() : 0;
     at::Generator& generator =
-        seed_ ? own_[local] : distribute::get_strategy().generator(static_cast<int>(local));
+        seed_ ? own_generator(local) : distribute::get_strategy().generator(local);
     return input * at::empty_like(input).bernoulli_(1 - rate_, generator).div_(1 - rate_);
   }
 
  private:
+  struct alignas(64) Stream {
+    at::Generator generator;
+    int64_t step = -1;
+    uint64_t seed_generation = 0;
+  };
+
+  at::Generator& own_generator(int local) {
+    if (static_cast<std::size_t>(local) >= own_.size()) {
+      throw FailedPrecondition(cat("Dropout [", name(), "]: replica ", local,
+                                   " of a layer that was built for ", own_.size(),
+                                   " of them, expected the strategy under which it was built"));
+    }
+    distribute::Strategy& strategy = distribute::get_strategy();
+    Stream& stream = *own_[static_cast<std::size_t>(local)];
+    const int64_t step = strategy.random_step();
+    const uint64_t generation = seed_generation();
+    if (stream.step == step && stream.seed_generation == generation) return stream.generator;
+    if (!stream.generator.defined()) {
+      // The strategy's is of the kind that the device needs.
+      stream.generator = strategy.generator(local).clone();
+    }
+    stream.generator.set_current_seed(
+        stream_seed(static_cast<uint64_t>(*seed_), step, strategy.first_replica_id() + local));
+    stream.step = step;
+    stream.seed_generation = generation;
+    return stream.generator;
+  }
+
   double rate_;
   std::optional<int64_t> seed_;
-  std::vector<at::Generator> own_;
+  std::vector<std::unique_ptr<Stream>> own_;
 };
 
 class ActivationImpl : public LayerImpl {

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <iostream>
 
+#include "distribute/variable_checkpoint.h"
 #include "keras/training/training_state.h"
 #include "tutti/keras/layers.h"
 
@@ -88,10 +89,8 @@ void Model::set_weights(const std::vector<Tensor>& values) {
                                 "; nothing was changed"));
     }
   }
-  for (std::size_t i = 0; i < own.size(); ++i) {
-    Variable weight = own[i];
-    weight.assign(values[i].to(weight.dtype()));
-  }
+  for (std::size_t i = 0; i < own.size(); ++i)
+    tutti::internal::restore_value(own[i], values[i].to(own[i].dtype()));
 }
 
 int64_t Model::count_params() const {

@@ -103,6 +103,16 @@ TUTTI_INLINE void adagrad(T* TUTTI_RESTRICT w, const T* TUTTI_RESTRICT g, T* TUT
   }
 }
 
+// ---- the average of the weights
+// -------------------------------------------------------------------------------------------------------------------
+
+template <class T>
+TUTTI_INLINE void average_of(const T* TUTTI_RESTRICT w, T* TUTTI_RESTRICT average, int64_t n,
+                             T momentum) {
+  const T rest = 1 - momentum;
+  for (int64_t i = 0; i < n; ++i) average[i] = momentum * average[i] + rest * w[i];
+}
+
 }  // namespace
 
 #define TUTTI_FOR_DTYPE(T)                                                                         \
@@ -142,6 +152,9 @@ TUTTI_INLINE void adagrad(T* TUTTI_RESTRICT w, const T* TUTTI_RESTRICT g, T* TUT
   TUTTI_VECTOR_VERSIONS void run_adagrad(T* w, const T* g, T* a, int64_t n, T rate, T keep,        \
                                          T epsilon) {                                              \
     adagrad(w, g, a, n, rate, keep, epsilon);                                                      \
+  }                                                                                                \
+  TUTTI_VECTOR_VERSIONS void run_average(const T* w, T* average, int64_t n, T momentum) {          \
+    average_of(w, average, n, momentum);                                                           \
   }
 
 TUTTI_FOR_DTYPE(float)

@@ -25,7 +25,8 @@ struct RmsScalars {
   void run_rmsprop_momentum(T* w, const T* g, T* v, T* moment, int64_t n, RmsScalars<T> s);      \
   void run_rmsprop_centered(T* w, const T* g, T* v, T* mean, int64_t n, RmsScalars<T> s);        \
   void run_rmsprop_both(T* w, const T* g, T* v, T* moment, T* mean, int64_t n, RmsScalars<T> s); \
-  void run_adagrad(T* w, const T* g, T* a, int64_t n, T rate, T keep, T epsilon);
+  void run_adagrad(T* w, const T* g, T* a, int64_t n, T rate, T keep, T epsilon);                \
+  void run_average(const T* w, T* average, int64_t n, T momentum);
 
 TUTTI_DECLARE_LOOPS(float)
 TUTTI_DECLARE_LOOPS(double)

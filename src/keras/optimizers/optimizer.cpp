@@ -1,4 +1,5 @@
 #include "keras/json.h"
+#include "keras/optimizers/accumulation.h"
 #include "keras/optimizers/rules.h"
 #include "tutti/distribute/replica_context.h"
 #include "tutti/distribute/strategy.h"
@@ -13,23 +14,33 @@ void check_learning_rate(const std::string& name, double rate) {
 }
 }  // namespace
 
+/// What every optimizer does around its formula.
+struct Frame {
+  distribute::GradientClipping clipping;
+  std::optional<EmaOptions> ema;
+  int64_t accumulation_steps = 1;
+};
+
 class Optimizer::Impl {
  public:
   Impl(std::string class_name, std::string name, Json config, std::shared_ptr<Rule> rule,
-       distribute::GradientClipping clipping)
+       const Frame& frame)
       : class_name(std::move(class_name)),
         name(std::move(name)),
         config(std::move(config)),
         rule(std::move(rule)),
-        clipping(clipping) {}
+        pass(frame.ema ? with_average(this->rule, *frame.ema) : this->rule),
+        frame(frame) {}
 
   std::string class_name;
   std::string name;
   Json config;
   std::shared_ptr<Rule> rule;
-  distribute::GradientClipping clipping;
+  std::shared_ptr<distribute::UpdateRule> pass;  // the rule, or what goes around it
+  Frame frame;
   std::vector<std::string> no_decay;
   std::unique_ptr<distribute::FusedUpdate> update;
+  std::unique_ptr<Accumulation> accumulation;
   int64_t iterations_before_build = 0;
 
   void make(const std::vector<Variable>& variables) {
@@ -40,9 +51,31 @@ class Optimizer::Impl {
         applies = applies && variable.name().find(part) == std::string::npos;
       decay.push_back(applies);
     }
-    auto made = std::make_unique<distribute::FusedUpdate>(variables, rule, clipping, decay);
+    auto made = std::make_unique<distribute::FusedUpdate>(variables, pass, frame.clipping, decay);
     made->set_iterations(iterations_before_build);
+    if (frame.ema) {
+      std::vector<Variable> averages = made->slots(kAverage);
+      for (std::size_t i = 0; i < averages.size(); ++i)
+        averages[i].assign(variables[i].read_value());
+    }
+    if (frame.accumulation_steps > 1)
+      accumulation = std::make_unique<Accumulation>(name, frame.accumulation_steps, variables);
     update = std::move(made);
+  }
+
+  void apply(const std::vector<Tensor>& gradients, bool aggregate) {
+    if (accumulation == nullptr) return update->apply(gradients, aggregate);
+    accumulation->apply(gradients, aggregate, *update);
+  }
+
+  int64_t iterations() const { return update ? update->iterations() : iterations_before_build; }
+
+  void check_outside(const char* operation) const {
+    const distribute::ReplicaContext* context = distribute::get_replica_context();
+    if (context == nullptr || context->strategy().is_default()) return;
+    throw FailedPrecondition(cat(operation, " [", name, "]: called inside replica ",
+                                 context->replica_id_in_sync_group(),
+                                 ", expected outside; call it between two runs"));
   }
 
   /// Inside replicas all of them call it.
@@ -105,9 +138,9 @@ void Optimizer::apply_gradients(const std::vector<Tensor>& gradients,
   }
   if (own.update == nullptr) own.make_once(variables);
   if (own.same_order(variables)) {
-    own.update->apply(gradients, !skip_aggregation);
+    own.apply(gradients, !skip_aggregation);
   } else {
-    own.update->apply(own.sorted(gradients, variables), !skip_aggregation);
+    own.apply(own.sorted(gradients, variables), !skip_aggregation);
   }
 }
 
@@ -116,8 +149,33 @@ void Optimizer::set_learning_rate(double learning_rate) {
   check_learning_rate(name(), learning_rate);
   impl().rule->set_learning_rate(learning_rate);
 }
-int64_t Optimizer::iterations() const {
-  return impl().update ? impl().update->iterations() : impl().iterations_before_build;
+int64_t Optimizer::iterations() const { return impl().iterations(); }
+int64_t Optimizer::gradient_steps() const {
+  const Impl& own = impl();
+  return own.iterations() * own.frame.accumulation_steps +
+         (own.accumulation ? own.accumulation->calls() : 0);
+}
+std::vector<Tensor> Optimizer::accumulated_gradients() const {
+  impl().check_outside("accumulated_gradients");
+  return impl().accumulation ? impl().accumulation->sums() : std::vector<Tensor>{};
+}
+void Optimizer::set_accumulated_gradients(const std::vector<Tensor>& gradients, int64_t calls) {
+  impl().check_outside("set_accumulated_gradients");
+  if (impl().accumulation == nullptr) {
+    throw FailedPrecondition(
+        cat("set_accumulated_gradients [", name(), "]: the optimizer ",
+            built() ? "has no gradient_accumulation_steps" : "is not built",
+            ", expected one that is built and accumulates; call build() first"));
+  }
+  impl().accumulation->restore(gradients, calls);
+}
+void Optimizer::finalize_variable_values() {
+  Impl& own = impl();
+  own.check_outside("finalize_variable_values");
+  if (!own.frame.ema || !own.update) return;
+  std::vector<Variable> variables = own.update->variables();
+  const auto& averages = own.update->slots(kAverage);
+  for (std::size_t i = 0; i < variables.size(); ++i) variables[i].assign(averages[i].read_value());
 }
 void Optimizer::set_iterations(int64_t iterations) {
   if (impl().update) {
@@ -127,7 +185,10 @@ void Optimizer::set_iterations(int64_t iterations) {
   }
 }
 bool Optimizer::built() const { return impl().update != nullptr; }
-std::vector<std::string> Optimizer::slot_names() const { return impl().rule->slot_names(); }
+std::vector<Variable> Optimizer::trainable_variables() const {
+  return impl().update ? impl().update->variables() : std::vector<Variable>{};
+}
+std::vector<std::string> Optimizer::slot_names() const { return impl().pass->slot_names(); }
 std::vector<Variable> Optimizer::slots(const std::string& name) const {
   return impl().update ? impl().update->slots(name) : std::vector<Variable>{};
 }
@@ -167,6 +228,31 @@ distribute::GradientClipping clipping_of(const Options& options) {
 }
 
 template <class Options>
+Frame frame_of(const Options& options) {
+  Frame frame{clipping_of(options)};
+  if (options.use_ema) {
+    if (!(options.ema_momentum >= 0 && options.ema_momentum <= 1)) {
+      throw InvalidArgument(cat("optimizer [", options.name, "]: ema_momentum ",
+                                options.ema_momentum, ", expected from 0 to 1"));
+    }
+    if (options.ema_overwrite_frequency && *options.ema_overwrite_frequency < 1) {
+      throw InvalidArgument(cat("optimizer [", options.name, "]: ema_overwrite_frequency ",
+                                *options.ema_overwrite_frequency,
+                                ", expected at least 1, or none"));
+    }
+    frame.ema = EmaOptions{options.ema_momentum, options.ema_overwrite_frequency};
+  }
+  if (options.gradient_accumulation_steps) {
+    frame.accumulation_steps = *options.gradient_accumulation_steps;
+    if (frame.accumulation_steps < 2) {
+      throw InvalidArgument(cat("optimizer [", options.name, "]: gradient_accumulation_steps ",
+                                frame.accumulation_steps, ", expected at least 2, or none"));
+    }
+  }
+  return frame;
+}
+
+template <class Options>
 Json common_config(const Options& options) {
   check_learning_rate(options.name, options.learning_rate);
   Json json{{"name", options.name}, {"learning_rate", options.learning_rate}};
@@ -177,6 +263,13 @@ Json common_config(const Options& options) {
   put("clipnorm", options.clipnorm);
   put("clipvalue", options.clipvalue);
   put("global_clipnorm", options.global_clipnorm);
+  auto put_count = [&](const char* key, const std::optional<int64_t>& value) {
+    json[key] = value ? Json(*value) : Json();
+  };
+  json["use_ema"] = options.use_ema;
+  json["ema_momentum"] = options.ema_momentum;
+  put_count("ema_overwrite_frequency", options.ema_overwrite_frequency);
+  put_count("gradient_accumulation_steps", options.gradient_accumulation_steps);
   return json;
 }
 
@@ -191,6 +284,14 @@ void read_common(const Json& json, Options& options) {
   options.clipnorm = get("clipnorm");
   options.clipvalue = get("clipvalue");
   options.global_clipnorm = get("global_clipnorm");
+  auto count = [&](const char* key) -> std::optional<int64_t> {
+    if (!json.contains(key) || json[key].is_null()) return std::nullopt;
+    return member<int64_t>(json, key, 0);
+  };
+  options.use_ema = member<bool>(json, "use_ema", false);
+  options.ema_momentum = member<double>(json, "ema_momentum", options.ema_momentum);
+  options.ema_overwrite_frequency = count("ema_overwrite_frequency");
+  options.gradient_accumulation_steps = count("gradient_accumulation_steps");
   if constexpr (std::is_same_v<decltype(options.weight_decay), double>) {
     options.weight_decay = get("weight_decay").value_or(options.weight_decay);
   } else {
@@ -208,8 +309,20 @@ Json adam_config(const AdamOptions& options) {
 }
 
 AdamOptions adam_of(const AdamWOptions& o) {
-  return {o.learning_rate, o.beta_1,   o.beta_2,    o.epsilon,         o.amsgrad,
-          o.weight_decay,  o.clipnorm, o.clipvalue, o.global_clipnorm, o.name};
+  return {.learning_rate = o.learning_rate,
+          .beta_1 = o.beta_1,
+          .beta_2 = o.beta_2,
+          .epsilon = o.epsilon,
+          .amsgrad = o.amsgrad,
+          .weight_decay = o.weight_decay,
+          .clipnorm = o.clipnorm,
+          .clipvalue = o.clipvalue,
+          .global_clipnorm = o.global_clipnorm,
+          .use_ema = o.use_ema,
+          .ema_momentum = o.ema_momentum,
+          .ema_overwrite_frequency = o.ema_overwrite_frequency,
+          .gradient_accumulation_steps = o.gradient_accumulation_steps,
+          .name = o.name};
 }
 
 template <class Options>
@@ -231,18 +344,18 @@ SGD::SGD(const SGDOptions& options) {
   }
   json.update({{"momentum", options.momentum}, {"nesterov", options.nesterov}});
   impl_ = std::make_shared<Impl>("SGD", options.name, std::move(json), make_rule(options),
-                                 clipping_of(options));
+                                 frame_of(options));
 }
 
 Adam::Adam(const AdamOptions& options) {
   impl_ = std::make_shared<Impl>("Adam", options.name, adam_config(options), make_rule(options),
-                                 clipping_of(options));
+                                 frame_of(options));
 }
 
 AdamW::AdamW(const AdamWOptions& options) {
   const AdamOptions adam = adam_of(options);
   impl_ = std::make_shared<Impl>("AdamW", options.name, adam_config(adam), make_rule(adam),
-                                 clipping_of(options));
+                                 frame_of(options));
 }
 
 RMSprop::RMSprop(const RMSpropOptions& options) {
@@ -252,7 +365,7 @@ RMSprop::RMSprop(const RMSpropOptions& options) {
                {"epsilon", options.epsilon},
                {"centered", options.centered}});
   impl_ = std::make_shared<Impl>("RMSprop", options.name, std::move(json), make_rule(options),
-                                 clipping_of(options));
+                                 frame_of(options));
 }
 
 Adagrad::Adagrad(const AdagradOptions& options) {
@@ -260,7 +373,7 @@ Adagrad::Adagrad(const AdagradOptions& options) {
   json.update({{"initial_accumulator_value", options.initial_accumulator_value},
                {"epsilon", options.epsilon}});
   impl_ = std::make_shared<Impl>("Adagrad", options.name, std::move(json), make_rule(options),
-                                 clipping_of(options));
+                                 frame_of(options));
 }
 
 namespace {

@@ -3,6 +3,7 @@
 
 #include "keras/optimizers/rules.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "keras/optimizers/loops.h"
@@ -183,8 +184,59 @@ class AdagradRule : public Rule {
   AdagradOptions options_;
 };
 
+class AverageRule : public distribute::UpdateRule {
+ public:
+  AverageRule(std::shared_ptr<Rule> rule, const EmaOptions& options)
+      : rule_(std::move(rule)), options_(options) {}
+  std::vector<std::string> slot_names() const override {
+    std::vector<std::string> names = rule_->slot_names();
+    names.emplace_back(kAverage);
+    return names;
+  }
+  double slot_initial_value() const override { return rule_->slot_initial_value(); }
+  void begin_step(int64_t iteration) override {
+    rule_->begin_step(iteration);
+    momentum_ = iteration == 0 ? 0 : options_.momentum;
+    overwrite_ =
+        options_.overwrite_frequency && (iteration + 1) % *options_.overwrite_frequency == 0;
+  }
+  void update(float* w, const float* g, float* const* s, int64_t n, bool decay) const override {
+    run(w, g, s, n, decay);
+  }
+  void update(double* w, const double* g, double* const* s, int64_t n, bool decay) const override {
+    run(w, g, s, n, decay);
+  }
+  void update_tensors(Tensor& w, const Tensor& g, std::vector<Tensor>& slots,
+                      bool decay) const override {
+    Tensor average = slots.back();
+    slots.pop_back();  // the rule may look for its last one at the end
+    rule_->update_tensors(w, g, slots, decay);
+    average.mul_(momentum_).add_(w, 1 - momentum_);
+    if (overwrite_) w.copy_(average);
+    slots.push_back(average);
+  }
+
+ private:
+  template <class T>
+  void run(T* w, const T* g, T* const* s, int64_t n, bool decay) const {
+    rule_->update(w, g, s, n, decay);
+    T* average = s[slots_];
+    run_average(w, average, n, static_cast<T>(momentum_));
+    if (overwrite_) std::copy_n(average, n, w);
+  }
+  std::shared_ptr<Rule> rule_;
+  EmaOptions options_;
+  std::size_t slots_ = rule_->slot_names().size();
+  double momentum_ = 0;
+  bool overwrite_ = false;
+};
+
 }  // namespace
 
+std::shared_ptr<distribute::UpdateRule> with_average(std::shared_ptr<Rule> rule,
+                                                     const EmaOptions& options) {
+  return std::make_shared<AverageRule>(std::move(rule), options);
+}
 std::shared_ptr<Rule> make_rule(const SGDOptions& options) {
   return std::make_shared<SgdRule>(options);
 }

@@ -31,6 +31,17 @@ class Rule : public distribute::UpdateRule {
   double weight_decay_;
 };
 
+/// The arguments of the average of the weights; `use_ema` is set.
+struct EmaOptions {
+  double momentum = 0.99;
+  std::optional<int64_t> overwrite_frequency = std::nullopt;
+};
+/// Name of the slot that holds it.
+inline constexpr const char* kAverage = "average";
+/// `rule`, and after it in the same pass the average of the weights, in a last slot.
+std::shared_ptr<distribute::UpdateRule> with_average(std::shared_ptr<Rule> rule,
+                                                     const EmaOptions& options);
+
 std::shared_ptr<Rule> make_rule(const SGDOptions& options);
 std::shared_ptr<Rule> make_rule(const AdamOptions& options);
 std::shared_ptr<Rule> make_rule(const RMSpropOptions& options);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "distribute/variable_checkpoint.h"
 #include "keras/json.h"
 #include "keras/training/training_state.h"
 #include "tutti/io/tensor_file.h"
@@ -47,7 +48,7 @@ std::vector<MetricSpec> metrics_from(const Json& list) {
 /// Weights are saved once, in the user's layout; ON_READ ones as their aggregate.
 void put_weights(const Model& model, io::TensorFile& file) {
   for (const Variable& weight : model.weights())
-    file.tensors.emplace_back(cat("weights/", weight.name()), weight.read_value());
+    file.tensors.emplace_back(cat("weights/", weight.name()), tutti::internal::saved_value(weight));
 }
 
 const Tensor& find_tensor(const io::TensorFile& file, const std::string& path, std::size_t index,
@@ -125,28 +126,54 @@ struct ModelFile {
     const Model::Training& training = *model.training_;
     return {{"optimizer", described(training.optimizer)},
             {"iterations", training.optimizer.iterations()},
+            {"accumulated_steps", accumulated_steps(training.optimizer)},
             {"optimizer_variables", optimized(training.optimizer)},
             {"loss", described(training.loss)},
             {"metrics", metric_specs(training.metric_specs)},
             {"weighted_metrics", metric_specs(training.weighted_metric_specs)},
             {"steps_per_execution", training.steps_per_execution}};
   }
-  /// Names of the variables that have slots, in the optimizer's order; a slot's name is that of its
-  /// variable with the slot behind.
+  /// Names of the variables that it was built with, in its order.
   static Json optimized(const optimizers::Optimizer& optimizer) {
     Json names = Json::array();
-    if (!optimizer.built() || optimizer.slot_names().empty()) return names;
-    const std::string slot = optimizer.slot_names()[0];
-    for (const Variable& variable : optimizer.slots(slot)) {
-      names.push_back(variable.name().substr(0, variable.name().size() - slot.size() - 1));
-    }
+    for (const Variable& variable : optimizer.trainable_variables())
+      names.push_back(variable.name());
     return names;
+  }
+  /// Calls of apply_gradients since the last update; 0 without accumulation.
+  static int64_t accumulated_steps(const optimizers::Optimizer& optimizer) {
+    const int64_t calls =
+        member<int64_t>(Json::parse(optimizer.config()), "gradient_accumulation_steps", 1);
+    return optimizer.gradient_steps() - optimizer.iterations() * calls;
   }
   static void put_slots(const Model& model, io::TensorFile& file) {
     const optimizers::Optimizer& optimizer = model.training_->optimizer;
     for (const std::string& slot : optimizer.slot_names()) {
       for (const Variable& variable : optimizer.slots(slot))
-        file.tensors.emplace_back(cat("slots/", slot, "/", variable.name()), variable.read_value());
+        file.tensors.emplace_back(cat("slots/", slot, "/", variable.name()),
+                                  tutti::internal::saved_value(variable));
+    }
+    if (accumulated_steps(optimizer) == 0) return;
+    const std::vector<Tensor> sums = optimizer.accumulated_gradients();
+    const std::vector<Variable> variables = optimizer.trainable_variables();
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      if (sums[i].defined())
+        file.tensors.emplace_back(cat("accumulated/", variables[i].name()), sums[i]);
+    }
+  }
+  static void restore_accumulated(optimizers::Optimizer& optimizer, int64_t calls,
+                                  const io::TensorFile& file, const std::string& path) {
+    const std::vector<Variable> variables = optimizer.trainable_variables();
+    std::vector<Tensor> sums(variables.size());
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      for (const auto& [name, tensor] : file.tensors) {
+        if (name == cat("accumulated/", variables[i].name())) sums[i] = tensor;
+      }
+    }
+    try {
+      optimizer.set_accumulated_gradients(sums, calls);
+    } catch (const Error& error) {
+      throw DataLoss(cat("load_model [", path, "]: ", error.what(), "; the file is damaged"));
     }
   }
   static void restore_compiled(Model& model, const Json& json, const io::TensorFile& file,
@@ -165,30 +192,46 @@ struct ModelFile {
     model.compile(options);
     optimizers::Optimizer& made = model.optimizer();
     made.set_iterations(member<int64_t>(json, "iterations", 0));
-    if (count_tensors(file, "slots/") == 0) return;
-    made.build(variables_named(
-        model, member<std::vector<std::string>>(json, "optimizer_variables", {}), path));
+    const auto names = member<std::vector<std::string>>(json, "optimizer_variables", {});
+    if (names.empty() && count_tensors(file, "slots/") == 0) return;
+    made.build(variables_named(model, names, path));
     for (const std::string& slot : made.slot_names()) {
       std::size_t index = 0;
-      for (Variable variable : made.slots(slot)) {
+      for (const Variable& variable : made.slots(slot)) {
         const Tensor& value = find_tensor(file, path, index++, cat("slots/", slot, "/"));
-        variable.assign(value);
+        tutti::internal::restore_value(variable, value);
       }
     }
+    const auto accumulated = member<int64_t>(json, "accumulated_steps", 0);
+    if (accumulated != 0) restore_accumulated(made, accumulated, file, path);
   }
 };
 
+namespace {
+/// Every replica would do it, on one file.
+void check_outside_replicas(const char* operation, const std::string& path) {
+  const distribute::ReplicaContext* replica = distribute::get_replica_context();
+  if (replica == nullptr || replica->strategy().is_default()) return;
+  throw FailedPrecondition(cat(operation, " [", path, "]: called inside replica ",
+                               replica->replica_id_in_sync_group(),
+                               ", expected outside; call it between two runs, once for all"));
+}
+}  // namespace
+
 void Model::save_weights(const std::string& path) const {
+  check_outside_replicas("save_weights", path);
   io::TensorFile file{Json{{"format", kFormatVersion}, {"kind", "weights"}}.dump(), {}};
   put_weights(*this, file);
   io::write_tensor_file(path, file);
 }
 
 void Model::load_weights(const std::string& path) {
+  check_outside_replicas("load_weights", path);
   take_weights(*this, io::read_tensor_file(path), path);
 }
 
 void Model::save(const std::string& path) const {
+  check_outside_replicas("save", path);
   const auto* sequential = dynamic_cast<const Sequential*>(this);
   if (sequential == nullptr) {
     throw Unimplemented(cat("save [", name_,
@@ -214,6 +257,7 @@ void Model::save(const std::string& path) const {
 }
 
 std::unique_ptr<Model> load_model(const std::string& path, const LoadModelOptions& options) {
+  check_outside_replicas("load_model", path);
   const io::TensorFile file = io::read_tensor_file(path);
   const Json json = parse_object(cat("load_model [", path, "]"), file.metadata);
   if (member<std::string>(json, "kind", "") != "sequential" ||

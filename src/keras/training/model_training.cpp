@@ -255,7 +255,7 @@ Step whole_batch(const char* operation, const Tensor& x, const Tensor& y, const 
   auto source = array_source(operation, {x, y, weight},
                              x.defined() && x.dim() > 0 ? std::max<int64_t>(1, x.size(0)) : 1,
                              false, strategy);
-  source->start();
+  source->start(0);
   return *source->next();
 }
 

@@ -7,8 +7,8 @@
 namespace tutti::keras {
 namespace {
 
-/// Rows in the order of a permutation that is drawn anew for each pass; each replica's part is cut
-/// in one read.
+/// Rows in the order of a permutation that is drawn anew for each pass, a function of the seed and
+/// the step at which the pass begins; each replica's part is cut in one read.
 class ArraySource : public StepSource {
  public:
   ArraySource(ArrayData arrays, int64_t batch_size, bool shuffle,
@@ -19,15 +19,16 @@ class ArraySource : public StepSource {
         shuffle_(shuffle),
         replicas_(strategy.num_local_replicas()),
         strategy_(strategy),
-        random_(first_seed()) {}
+        seed_(own_seed()) {}
 
-  void start() override {
+  void start(int64_t step) override {
     at_ = 0;
     if (!shuffle_) return;
     order_ = at::arange(rows_, at::kLong);
     auto* order = order_.data_ptr<int64_t>();
+    RandomBits random(mix_seeds(seed_, static_cast<uint64_t>(step)));
     for (int64_t i = rows_ - 1; i > 0; --i)
-      std::swap(order[i], order[random_.below(static_cast<uint64_t>(i) + 1)]);
+      std::swap(order[i], order[random.below(static_cast<uint64_t>(i) + 1)]);
   }
 
   std::optional<Step> next() override {
@@ -53,10 +54,10 @@ class ArraySource : public StepSource {
   int64_t steps() const override { return (rows_ + batch_size_ - 1) / batch_size_; }
 
  private:
-  static uint64_t first_seed() {
+  static uint64_t own_seed() {
+    constexpr uint64_t kShuffle = 0x5f1e;
     const auto seed = global_seed();
-    return seed ? mix_seeds(static_cast<uint64_t>(*seed), static_cast<uint64_t>(next_seed_offset()))
-                : std::random_device{}();
+    return seed ? mix_seeds(static_cast<uint64_t>(*seed), kShuffle) : std::random_device{}();
   }
   Tensor rows(const Tensor& array, int64_t begin, int64_t size, c10::Device device) const {
     if (!array.defined()) return array;
@@ -71,7 +72,7 @@ class ArraySource : public StepSource {
   bool shuffle_;
   int replicas_;
   const distribute::Strategy& strategy_;
-  RandomBits random_;
+  uint64_t seed_;
   Tensor order_;
   int64_t at_ = 0;
 };
@@ -81,7 +82,7 @@ class DatasetSource : public StepSource {
   DatasetSource(const char* operation, std::shared_ptr<distribute::DistributedPlan> plan,
                 std::map<int64_t, double> class_weight)
       : operation_(operation), plan_(std::move(plan)), class_weight_(std::move(class_weight)) {}
-  void start() override { pass_ = plan_->iterator(); }
+  void start(int64_t) override { pass_ = plan_->iterator(); }
   std::optional<Step> next() override {
     auto parts = pass_->next();
     if (!parts) return std::nullopt;

@@ -19,8 +19,8 @@ struct Step {
 class StepSource {
  public:
   virtual ~StepSource() = default;
-  /// Begins a pass.
-  virtual void start() = 0;
+  /// Begins a pass; `step`, that of the training so far, decides the order of shuffled rows.
+  virtual void start(int64_t step) = 0;
   /// The next step of the pass, or nothing at its end.
   virtual std::optional<Step> next() = 0;
   /// Steps in a pass; -1 when unknown or without end.

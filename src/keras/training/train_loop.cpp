@@ -90,6 +90,7 @@ History TrainLoop::run() {
       throw;
     }
   }
+  model_.training_->optimizer.finalize_variable_values();
   if (!history_.epoch.empty()) {
     for (const auto& [name, values] : history_.history) last.set(name, values.back());
   }
@@ -176,13 +177,13 @@ void TrainLoop::draw(int64_t seen) {
 
 std::optional<Step> TrainLoop::next_step(int64_t step) {
   if (!started_) {
-    training_->start();
+    training_->start(model_.training_->next_random_step());
     started_ = true;
   }
   auto next = training_->next();
   if (next || !options_.steps_per_epoch) return next;
   if (step == 0) {  // at the border of an epoch a finite dataset begins again
-    training_->start();
+    training_->start(model_.training_->next_random_step());
     if ((next = training_->next())) return next;
   }
   if (step > 0) warn_out_of_data("fit", model_);
@@ -197,6 +198,7 @@ void TrainLoop::run_step(Model& model, const Step& step, void (Model::*part)(con
   } rows{model.training_->step_rows};
   rows.rows = step.rows;
   const bool with_gradients = part == &Model::train_step;
+  if (with_gradients) model.strategy().set_random_step(model.training_->begin_random_step());
   model.strategy().run_replicas([&](int replica) {
     at::AutoGradMode mode(with_gradients);
     (model.*part)(step.batches[static_cast<std::size_t>(replica)]);
@@ -209,7 +211,7 @@ Logs TrainLoop::evaluate(Model& model, StepSource& source, std::optional<int64_t
   if (model.training_->in_epoch) snapshot.emplace(model.training_->all_metrics());
   model.reset_metrics();
   for (const auto& callback : callbacks) callback->on_test_begin({});
-  source.start();
+  source.start(0);
   int64_t seen = 0;
   while (!limit || seen < *limit) {
     auto step = source.next();
@@ -240,7 +242,7 @@ Tensor TrainLoop::predict(Model& model, StepSource& source, std::optional<int64_
                           const std::vector<callbacks::AnyCallback>& callbacks, ProgressBar* bar) {
   std::vector<Tensor> outputs;
   for (const auto& callback : callbacks) callback->on_predict_begin({});
-  source.start();
+  source.start(0);
   int64_t seen = 0;
   while (!limit || seen < *limit) {
     auto step = source.next();

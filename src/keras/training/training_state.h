@@ -29,6 +29,20 @@ struct Model::Training {
   /// While fit is inside an epoch, an evaluation must give the metrics back as they were.
   bool in_epoch = false;
 
+  /// The step whose random numbers a train step draws: the optimizer's count, which is saved with
+  /// it; where a train_step of the user's own leaves the optimizer alone, one more each time.
+  int64_t next_random_step() const {
+    const int64_t steps = optimizer.gradient_steps();
+    return steps != seen_steps ? steps : random_step + 1;
+  }
+  int64_t begin_random_step() {
+    random_step = next_random_step();
+    seen_steps = optimizer.gradient_steps();
+    return random_step;
+  }
+  int64_t random_step = -1;
+  int64_t seen_steps = -1;
+
   std::vector<metrics::Metric> all_metrics() const {
     std::vector<metrics::Metric> all;
     if (loss_metric) all.push_back(*loss_metric);

@@ -1,0 +1,284 @@
+// At the log level `debug` each piece that is dealt is described by a line: which rows of its
+// stream it is, for which replica, and how its values begin.
+
+#include "distribute/distributed_plans_steps.h"
+
+#include <c10/core/Event.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <deque>
+#include <exception>
+#include <thread>
+
+#include "base/mutex.h"
+#include "data/iteration.h"
+#include "distribute/thread_team.h"
+#include "tutti/base/log.h"
+
+namespace tutti::distribute {
+namespace {
+
+bool is_accelerator(const DeviceName& device) { return device.kind != DeviceName::Kind::kCpu; }
+
+Nest on_device(const Nest& piece, const DeviceName& device) {
+  if (!is_accelerator(device)) return piece;
+  return piece.map_leaves([&](const Tensor& leaf) { return leaf.to(device.torch_device()); });
+}
+
+/// `int64 (2, 3) = 0 1 2 3 …`.
+std::string leaf_text(const Tensor& leaf) {
+  constexpr int64_t kShown = 8;
+  std::string text = cat(dtype_name(leaf.scalar_type()), " ", shape_text(leaf.sizes()));
+  if (leaf.layout() != at::kStrided || leaf.is_complex()) return text;
+  const Tensor values = leaf.flatten();
+  const bool integral = at::isIntegralType(leaf.scalar_type(), /*includeBool=*/true);
+  text += " =";
+  for (int64_t i = 0; i < std::min(kShown, values.numel()); ++i) {
+    text += integral ? cat(" ", values[i].item().toLong()) : cat(" ", values[i].item().toDouble());
+  }
+  return values.numel() > kShown ? text + " …" : text;
+}
+
+/// Says what each replica reads.
+class Dump {
+ public:
+  explicit Dump(std::size_t streams) : rows_(streams, 0) {}
+  void piece(int64_t step, std::size_t replica, const DeviceName& device, std::size_t stream,
+             const Nest& piece) {
+    int64_t rows = 1;  // an element without a batch axis is a row
+    std::string text;
+    piece.for_each([&](const Tensor& leaf) {
+      if (leaf.dim() > 0) rows = leaf.size(0);
+      text += cat(text.empty() ? "" : "; ", leaf_text(leaf));
+    });
+    log_line(LogLevel::kDebug, cat("distribute [step ", step, ", replica ", replica, " on ", device,
+                                   "]: rows ", rows_[stream], " to below ", rows_[stream] + rows,
+                                   " of input stream ", stream, ": ", text));
+    rows_[stream] += rows;
+  }
+
+ private:
+  std::vector<int64_t> rows_;  // dealt from each stream so far
+};
+
+class DealingIterator : public DistributedIterator {
+ public:
+  /// `threads`: of the operators that make a step.
+  DealingIterator(std::vector<std::unique_ptr<data::Iterator>> streams,
+                  std::shared_ptr<const Dealing> dealing, int threads, bool fetch)
+      : streams_(std::move(streams)),
+        dealing_(std::move(dealing)),
+        threads_(threads),
+        fetch_(fetch) {
+    if (log_level() <= LogLevel::kDebug) dump_.emplace(streams_.size());
+  }
+
+  std::optional<std::vector<Nest>> next() override {
+    if (done_) return std::nullopt;
+    ThreadTeam team(threads_);
+    const std::size_t replicas = dealing_->devices.size();
+    step_.reserve(replicas);
+    // After an exception the step goes on behind the piece that is missing.
+    while (step_.size() < replicas) step_.push_back(draw(step_.size()));
+    std::vector<Nest> step = std::move(step_);
+    step_.clear();
+    if (num_missing_ > 0) {
+      done_ = num_missing_ == replicas || streams_.size() == 1;
+      if (num_missing_ == replicas || !fill_with_empty(step)) return std::nullopt;
+      num_missing_ = 0;
+    }
+    ++num_steps_;
+    return step;
+  }
+
+ private:
+  /// The replica's piece; without one, the empty nest.
+  Nest draw(std::size_t replica) {
+    const std::size_t stream = streams_.size() == 1 ? 0 : replica;
+    if (streams_.size() == 1 && num_missing_ > 0) {
+      ++num_missing_;
+      return {};
+    }
+    auto piece = streams_[stream]->next();
+    if (!piece) {
+      ++num_missing_;
+      return {};
+    }
+    const DeviceName& device = dealing_->devices[replica];
+    if (dump_) dump_->piece(num_steps_, replica, device, stream, *piece);
+    return fetch_ ? on_device(*piece, device) : std::move(*piece);
+  }
+
+  bool fill_with_empty(std::vector<Nest>& step) {
+    const auto there = [](const Nest& piece) { return piece.kind() != NestKind::kNone; };
+    const Nest like = *std::find_if(step.begin(), step.end(), there);
+    bool batched = true;
+    like.for_each([&](const Tensor& leaf) { batched = batched && leaf.dim() > 0; });
+    if (!batched) {
+      done_ = true;
+      if (!dealing_->warned_of_drop.exchange(true)) {
+        log_warning("distribute [", step.size(),
+                    " replicas]: the data ended inside a step and elements have no batch axis; the "
+                    "last ",
+                    step.size() - num_missing_,
+                    " are dropped. Batch the dataset, or make its length a multiple of the "
+                    "replicas");
+      }
+      return false;
+    }
+    for (std::size_t replica = 0; replica < step.size(); ++replica) {
+      if (there(step[replica])) continue;
+      const Nest empty = data::slice_rows(like, 0, 0);
+      step[replica] = fetch_ ? on_device(empty, dealing_->devices[replica]) : empty;
+    }
+    return true;
+  }
+
+  std::vector<std::unique_ptr<data::Iterator>> streams_;
+  std::shared_ptr<const Dealing> dealing_;
+  int threads_;
+  bool fetch_;
+  std::vector<Nest> step_;  // the pieces drawn so far
+  std::size_t num_missing_ = 0;
+  int64_t num_steps_ = 0;
+  bool done_ = false;
+  std::optional<Dump> dump_;
+};
+
+/// Copies for one replica on an accelerator, on a stream beside the one that computes.
+class CopyLane {
+ public:
+  explicit CopyLane(const DeviceName& device)
+      : device_(device.torch_device()),
+        guard_(device_.type()),
+        stream_(guard_.getStreamFromGlobalPool(device_)) {}
+  /// Starts the copy; `copied` tells when it is there. From pinned memory, else the caller waits.
+  Nest start(const Nest& piece, c10::Event& copied) const {
+    c10::StreamGuard on_lane(stream_);
+    Nest copy = piece.map_leaves([&](const Tensor& leaf) {
+      const bool pinnable = leaf.is_cpu() && leaf.layout() == at::kStrided && leaf.numel() > 0;
+      return (pinnable ? leaf.pin_memory() : leaf).to(device_, /*non_blocking=*/true);
+    });
+    copied.record(stream_);
+    return copy;
+  }
+  /// The work of this thread on the device comes after the copy, and the memory is not reused
+  /// before that work is done.
+  void take_over(const Nest& copy, const c10::Event& copied) const {
+    const c10::Stream current = guard_.getStream(device_);
+    copied.block(current);
+    copy.for_each([&](const Tensor& leaf) {
+      if (leaf.layout() == at::kStrided && leaf.numel() > 0) leaf.record_stream(current);
+    });
+  }
+  c10::DeviceType type() const { return device_.type(); }
+
+ private:
+  c10::Device device_;
+  c10::impl::VirtualGuardImpl guard_;
+  c10::Stream stream_;
+};
+
+/// A thread makes the steps ahead, on one core: a team of its own would spin on the cores that the
+/// replicas compute on.
+class StepsAhead : public DistributedIterator {
+ public:
+  StepsAhead(std::unique_ptr<DistributedIterator> steps, std::shared_ptr<const Dealing> dealing)
+      : steps_(std::move(steps)), capacity_(static_cast<std::size_t>(dealing->steps_ahead)) {
+    for (const DeviceName& device : dealing->devices) {
+      lanes_.emplace_back();
+      if (dealing->fetch_to_device && is_accelerator(device)) lanes_.back().emplace(device);
+    }
+    thread_ = std::thread([this] { produce(); });
+  }
+  ~StepsAhead() override {
+    {
+      MutexLock lock(mutex_);
+      stop_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+
+  std::optional<std::vector<Nest>> next() override {
+    if (ended_) return std::nullopt;
+    std::unique_lock<Mutex> lock(mutex_);
+    changed_.wait(lock, [this] { return !queue_.empty(); });
+    Item item = std::move(queue_.front());
+    queue_.pop_front();
+    lock.unlock();
+    changed_.notify_all();
+    if (item.error) std::rethrow_exception(item.error);
+    ended_ = !item.step;
+    if (ended_) return std::nullopt;
+    for (std::size_t replica = 0; replica < item.copied.size(); ++replica) {
+      if (lanes_[replica])
+        lanes_[replica]->take_over((*item.step)[replica], *item.copied[replica]);
+    }
+    return std::move(item.step);
+  }
+
+ private:
+  /// A step, the end (neither), or the exception that stood in its place.
+  struct Item {
+    std::optional<std::vector<Nest>> step;
+    std::vector<std::optional<c10::Event>> copied;
+    std::exception_ptr error;
+  };
+  void produce() {
+    ThreadTeam team(1);
+    for (bool more = true; more;) {
+      Item item;
+      try {
+        item.step = steps_->next();
+        more = item.step.has_value();
+        if (more) copy(item);
+      } catch (...) {
+        item.step.reset();
+        item.error = std::current_exception();
+      }
+      std::unique_lock<Mutex> lock(mutex_);
+      changed_.wait(lock, [this] { return stop_ || queue_.size() < capacity_; });
+      if (stop_) return;
+      queue_.push_back(std::move(item));
+      lock.unlock();
+      changed_.notify_all();
+    }
+  }
+  void copy(Item& item) const {
+    for (std::size_t replica = 0; replica < lanes_.size(); ++replica) {
+      item.copied.emplace_back();
+      if (!lanes_[replica]) continue;
+      Nest& piece = (*item.step)[replica];
+      piece = lanes_[replica]->start(piece, item.copied.back().emplace(lanes_[replica]->type()));
+    }
+  }
+
+  std::unique_ptr<DistributedIterator> steps_;
+  std::size_t capacity_;
+  std::vector<std::optional<CopyLane>> lanes_;  // none where the piece stays on the host
+  Mutex mutex_;
+  ConditionVariable changed_;
+  std::deque<Item> queue_;
+  bool stop_ = false;
+  bool ended_ = false;
+  std::thread thread_;
+};
+
+}  // namespace
+
+std::unique_ptr<DistributedIterator> deal(std::vector<std::unique_ptr<data::Iterator>> streams,
+                                          std::shared_ptr<const Dealing> dealing) {
+  const bool ahead = dealing->steps_ahead > 0;
+  // On a replica's team: a larger one would leave OpenMP threads spinning on the cores that the
+  // other replicas are about to use.
+  const int threads =
+      ahead ? 1 : std::max(1, available_cores() / static_cast<int>(dealing->devices.size()));
+  auto steps = std::make_unique<DealingIterator>(std::move(streams), dealing, threads,
+                                                 dealing->fetch_to_device && !ahead);
+  if (!ahead) return steps;
+  return std::make_unique<StepsAhead>(std::move(steps), std::move(dealing));
+}
+
+}  // namespace tutti::distribute

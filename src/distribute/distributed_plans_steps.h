@@ -1,0 +1,29 @@
+#pragma once
+// Passes over datasets that are dealt out to the local replicas.
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "tutti/data/plan.h"
+#include "tutti/distribute/distributed_dataset.h"
+#include "tutti/tensor/device.h"
+
+namespace tutti::distribute {
+
+/// How the steps of one distributed dataset are dealt.
+struct Dealing {
+  std::vector<DeviceName> devices;  // one a local replica
+  bool fetch_to_device = true;
+  int64_t steps_ahead = 0;  // made by a thread of their own; 0: made when asked for
+  mutable std::atomic<bool> warned_of_drop = false;
+};
+
+/// A pass over one stream from which the replicas draw in turn, or over one stream for each of
+/// them. When a stream ends inside a step, the replicas that are left without data get pieces of
+/// zero rows, so that no row is lost; a piece without a batch axis cannot be emptied, then the
+/// started step is dropped, with one warning for a dataset.
+std::unique_ptr<DistributedIterator> deal(std::vector<std::unique_ptr<data::Iterator>> streams,
+                                          std::shared_ptr<const Dealing> dealing);
+
+}  // namespace tutti::distribute

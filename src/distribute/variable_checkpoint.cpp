@@ -1,0 +1,40 @@
+#include "distribute/variable_checkpoint.h"
+
+#include "distribute/variable_state.h"
+
+namespace tutti::internal {
+namespace {
+
+bool is_dealt_out(const VariableState& state) {
+  return state.on_read() && state.aggregation == VariableAggregation::kSum &&
+         state.components.size() > 1;
+}
+
+}  // namespace
+
+Tensor saved_value(const Variable& variable) {
+  variable.state().strategy->check_cross_replica("save");
+  return variable.read_value();
+}
+
+void restore_value(const Variable& variable, const Tensor& value) {
+  VariableState& state = variable.state();
+  state.strategy->check_cross_replica("restore");
+  Variable target = variable;
+  const bool counts = at::isIntegralType(state.dtype, /*includeBool=*/false) && value.defined() &&
+                      value.scalar_type() == state.dtype &&
+                      value.sizes() == at::IntArrayRef(state.shape);
+  if (!is_dealt_out(state) || !counts) {
+    target.assign(value);  // which refuses what does not fit
+    return;
+  }
+  at::NoGradGuard no_grad;
+  const auto replicas = static_cast<int64_t>(state.components.size());
+  const Tensor share = at::div(value, replicas, /*rounding_mode=*/"floor");
+  const Tensor left = value - share * replicas;
+  int64_t index = 0;
+  state.write_all(
+      [&](Tensor& component) { component.copy_(share + left.gt(index++).to(state.dtype)); });
+}
+
+}  // namespace tutti::internal

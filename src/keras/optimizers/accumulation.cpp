@@ -1,0 +1,141 @@
+#include "keras/optimizers/accumulation.h"
+
+#include "collectives/rendezvous.h"
+#include "tutti/base/text.h"
+#include "tutti/distribute/strategy.h"
+#include "tutti/tensor/tensor_spec.h"
+
+namespace tutti::keras::optimizers {
+
+Accumulation::Accumulation(std::string optimizer, int64_t steps, std::vector<Variable> variables)
+    : optimizer_(std::move(optimizer)), steps_(steps), variables_(std::move(variables)) {
+  const std::size_t replicas =
+      variables_.empty() ? 1
+                         : static_cast<std::size_t>(variables_[0].strategy().num_local_replicas());
+  replicas_.resize(replicas);
+  for (Replica& replica : replicas_) {
+    replica.sums.resize(variables_.size());
+    replica.has.assign(variables_.size(), 0);
+    replica.means.resize(variables_.size());
+  }
+}
+
+void Accumulation::check(const std::vector<Tensor>& gradients, const Replica& mine,
+                         Kind kind) const {
+  if (mine.kind != Kind::kNone && mine.kind != kind) {
+    throw InvalidArgument(cat("apply_gradients [", optimizer_, "]: call ", mine.calls + 1, " of ",
+                              steps_,
+                              " of one update is made in another way than those before it, "
+                              "expected all inside replicas or all outside, and one value of "
+                              "skip_aggregation"));
+  }
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    if (!gradients[i].defined() || gradients[i].sizes() == variables_[i].sizes()) continue;
+    throw InvalidArgument(cat("apply_gradients [", variables_[i].name(), "]: a gradient of shape ",
+                              shape_text(gradients[i].sizes()), ", expected ",
+                              shape_text(variables_[i].sizes()),
+                              ", the variable's; keep gradients and variables in one order"));
+  }
+}
+
+void Accumulation::add(Replica& mine, std::size_t index, const std::vector<Tensor>& gradients) {
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    if (!gradients[i].defined()) continue;
+    Tensor& sum = mine.sums[i];
+    if (!sum.defined()) {
+      const Tensor like = variables_[i].components()[0];  // its strides, so that the update copies
+                                                          // nothing
+      const auto& devices = variables_[i].strategy().devices();
+      sum = at::empty_strided(like.sizes(), like.strides(),
+                              like.options().device(devices[index].torch_device()));
+    }
+    if (mine.has[i] != 0) {
+      sum.add_(gradients[i]);
+    } else {
+      sum.copy_(gradients[i]);
+      mine.has[i] = 1;
+    }
+  }
+  ++mine.calls;
+}
+
+/// After it the replica stands at the beginning, whatever becomes of the update.
+void Accumulation::take_means(Replica& mine) {
+  for (std::size_t i = 0; i < variables_.size(); ++i) {
+    mine.means[i] = mine.has[i] != 0 ? mine.sums[i].div_(static_cast<double>(steps_)) : Tensor();
+    mine.has[i] = 0;
+  }
+  mine.calls = 0;
+  mine.kind = Kind::kNone;
+}
+
+void Accumulation::apply(const std::vector<Tensor>& gradients, bool aggregate,
+                         distribute::FusedUpdate& update) {
+  if (variables_.empty()) return update.apply(gradients, aggregate);
+  at::NoGradGuard no_grad;
+  distribute::ReplicaContext* context = distribute::get_replica_context();
+  const bool inside = context != nullptr && &context->strategy() == &variables_[0].strategy();
+  const auto index = static_cast<std::size_t>(inside ? context->local_replica_id() : 0);
+  Replica& mine = replicas_[index];
+  const Kind kind = !inside ? Kind::kOutside : aggregate ? Kind::kReplicas : Kind::kEqualReplicas;
+  check(gradients, mine, kind);
+  if (inside && context->rendezvous().size() > 1) {
+    // No data meet here. A replica that has failed on the way makes the others fail too, so that
+    // they never count apart.
+    const auto timeout = collectives::kDefaultTimeout;
+    context->rendezvous().meet(static_cast<int>(index), {"apply_gradients (accumulated)"}, timeout);
+    context->rendezvous().leave(static_cast<int>(index), timeout);
+  }
+  add(mine, index, gradients);
+  mine.kind = kind;
+  if (!inside) {
+    for (Replica& other : replicas_) {
+      other.calls = mine.calls;
+      other.kind = kind;
+    }
+  }
+  if (mine.calls < steps_) return;
+  take_means(mine);
+  if (!inside) {
+    for (Replica& other : replicas_) {
+      other.calls = 0;
+      other.kind = Kind::kNone;
+    }
+  }
+  update.apply(mine.means, aggregate);
+}
+
+std::vector<Tensor> Accumulation::sums() const {
+  at::NoGradGuard no_grad;
+  std::vector<Tensor> all(variables_.size());
+  const bool equal = replicas_[0].kind == Kind::kEqualReplicas;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    for (const Replica& replica : replicas_) {
+      if (replica.has[i] == 0) continue;
+      all[i] =
+          all[i].defined() ? all[i] + replica.sums[i].to(all[i].device()) : replica.sums[i].clone();
+      if (equal) break;
+    }
+  }
+  return all;
+}
+
+void Accumulation::restore(const std::vector<Tensor>& sums, int64_t calls) {
+  if (sums.size() != variables_.size() || calls < 0 || calls >= steps_) {
+    throw InvalidArgument(cat("set_accumulated_gradients [", optimizer_, "]: ", sums.size(),
+                              " sums of ", calls, " calls, expected ", variables_.size(),
+                              " sums of 0 to ", steps_ - 1, " calls"));
+  }
+  check(sums, Replica{}, Kind::kNone);
+  at::NoGradGuard no_grad;
+  for (Replica& replica : replicas_) {
+    std::fill(replica.has.begin(), replica.has.end(), 0);
+    replica.calls = calls;
+    replica.kind = Kind::kNone;
+  }
+  // The first replica brings everything: the others have nothing to add to it.
+  add(replicas_[0], 0, sums);
+  replicas_[0].calls = calls;
+}
+
+}  // namespace tutti::keras::optimizers
