@@ -121,6 +121,21 @@ void ReplicaContext::all_reduce_leaves(ReduceOp op,
   for (IndexedSlices* slices : sparse) *slices = differentiable_all_reduce(call, op, *slices);
 }
 
+void ReplicaContext::all_gather_leaves(const std::vector<internal::ReducibleLeaf>& leaves,
+                                       int64_t axis, const CommunicationOptions& options) {
+  check_current("all_gather");
+  for (const internal::ReducibleLeaf& leaf : leaves) {
+    if (std::holds_alternative<IndexedSlices*>(leaf)) {
+      throw Unimplemented(cat("all_gather [", strategy_.name(), " replica ", replica_id_,
+                              "]: IndexedSlices, expected tensors; all_reduce joins their rows"));
+    }
+  }
+  for (const internal::ReducibleLeaf& leaf : leaves) {
+    Tensor& tensor = *std::get<Tensor*>(leaf);
+    tensor = all_gather(tensor, axis, options);
+  }
+}
+
 void ReplicaContext::merge(const char* operation, void* payload,
                            FunctionRef<void(std::span<void* const>)> merged,
                            FunctionRef<void(void*)> take) {

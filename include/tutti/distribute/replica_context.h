@@ -27,27 +27,6 @@ namespace tutti::collectives {
 class Rendezvous;
 }
 
-namespace tutti::internal {
-
-/// A variable is its own container: the one that every replica returns comes back as it is.
-template <template <class> class Wrap>
-struct Regroup<Variable, Wrap> {
-  using Type = Variable;
-  static Type of(std::vector<Variable> results) {
-    for (const Variable& variable : results) {
-      if (!variable.is_same(results[0])) {
-        throw InvalidArgument(cat("regroup: the variables \"", results[0].name(), "\" and \"",
-                                  variable.name(),
-                                  "\" on different replicas, expected the same one; return their "
-                                  "values instead"));
-      }
-    }
-    return results[0];
-  }
-};
-
-}  // namespace tutti::internal
-
 namespace tutti::distribute {
 
 class Strategy;
@@ -232,6 +211,16 @@ class ReplicaContext {
   /// Rank ≥ 1; sizes must agree but for `axis`. Gradient: this replica's slice of the summed
   /// incoming gradients.
   Tensor all_gather(const Tensor& value, int64_t axis, const CommunicationOptions& options = {});
+  /// Every leaf of a nest, of the same structure on each replica. IndexedSlices: Unimplemented.
+  template <class T>
+  requires(!std::is_same_v<T, Tensor> && internal::ReducibleNest<T>) T
+      all_gather(const T& value, int64_t axis, const CommunicationOptions& options = {}) {
+    T result = value;
+    std::vector<internal::ReducibleLeaf> leaves;
+    internal::collect_leaves(result, leaves);
+    all_gather_leaves(leaves, axis, options);
+    return result;
+  }
 
   /// Waits for all replicas, runs `merge_fn(strategy, PerReplica(args)...)` once (on replica 0's
   /// thread, in cross-replica context, without gradient) and gives each replica its part of the
@@ -291,6 +280,8 @@ class ReplicaContext {
   void check_current(const char* operation) const;
   /// Replaces each leaf by its reduction.
   void all_reduce_leaves(ReduceOp op, const std::vector<internal::ReducibleLeaf>& leaves,
+                         const CommunicationOptions& options);
+  void all_gather_leaves(const std::vector<internal::ReducibleLeaf>& leaves, int64_t axis,
                          const CommunicationOptions& options);
   void update_component(const Variable& variable, FunctionRef<void()> body);
 

@@ -204,4 +204,25 @@ inline Tensor operator-(const Variable& variable) { return variable.value().neg(
 /// under a strategy of one replica the inner text alone.
 std::ostream& operator<<(std::ostream& out, const Variable& variable);
 
+namespace internal {
+
+/// A variable is its own container: the one that every replica returns comes back as it is.
+template <template <class> class Wrap>
+struct Regroup<Variable, Wrap> {
+  using Type = Variable;
+  static Type of(std::vector<Variable> results) {
+    for (const Variable& variable : results) {
+      if (!variable.is_same(results[0])) {
+        throw InvalidArgument(cat("regroup: the variables \"", results[0].name(), "\" and \"",
+                                  variable.name(),
+                                  "\" on different replicas, expected the same one; return their "
+                                  "values instead"));
+      }
+    }
+    return results[0];
+  }
+};
+
+}  // namespace internal
+
 }  // namespace tutti
