@@ -89,9 +89,12 @@ Tensor Model::compute_loss(const Batch& batch, const Tensor& y_pred) {
   for (const Tensor& penalty : losses()) loss = loss + penalty / replicas;
   // The log is the mean over samples of the steps' losses: each replica adds its part of loss *
   // rows, and its own rows.
-  const auto state = training.loss_metric->variables();
-  {
-    at::NoGradGuard no_grad;
+  auto state = training.loss_metric->variables();
+  at::NoGradGuard no_grad;
+  if (replicas > 1 && state[0].is_shared()) {  // one copy for all: the parts are added up first
+    state[0].assign_add(loss.detach() * static_cast<double>(all_rows));
+    state[1].assign_add(at::full({}, rows, at::kFloat));
+  } else {
     state[0].value().add_(loss.detach(), static_cast<double>(all_rows));
     state[1].value().add_(static_cast<double>(rows));
   }
