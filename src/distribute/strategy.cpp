@@ -248,9 +248,9 @@ Tensor Strategy::gather(const PerReplica<Tensor>& value, int64_t axis) {
 
 std::shared_ptr<DistributedPlan> Strategy::distribute_plan(std::shared_ptr<const data::Plan> plan,
                                                            const InputOptions& options) {
-  return make_rebatched_plan(
-      std::move(plan), {.num_workers = 1, .replicas_per_worker = num_replicas_, .worker = 0},
-      devices_, options);
+  return make_rebatched_plan(std::move(plan),
+                             {.num_workers = 1, .replicas_per_worker = num_replicas_, .worker = 0},
+                             devices_, options);
 }
 
 std::shared_ptr<DistributedPlan> Strategy::distribute_plans_from_function(
