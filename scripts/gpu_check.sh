@@ -24,7 +24,7 @@ case "${1:-}" in
 esac
 [ -n "$build_only" ] || nvidia-smi -L || fail "no GPU here (nvidia-smi lists none); --build-only needs none"
 
-timeout "$(left)" cmake --preset cuda -DTUTTI_BUILD_EXAMPLES=OFF >/dev/null || fail "cannot configure"
+timeout "$(left)" cmake --preset cuda >/dev/null || fail "cannot configure"
 timeout "$(left)" cmake --build build/cuda --target gpu_checks || fail "cannot build in time"
 [ -z "$build_only" ] || exit 0
 timeout "$(left)" build/cuda/bin/gpu_checks --gtest_brief=1

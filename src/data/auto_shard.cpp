@@ -46,8 +46,8 @@ class Rebuilding {
     if (inputs == plan->inputs()) return plan;
     PlanPtr rebuilt = plan->with_inputs(std::move(inputs));
     if (!rebuilt) {
-      throw Unimplemented(cat("auto_shard [worker ", index_, " of ", num_workers_, "]: ",
-                              plan->name(),
+      throw Unimplemented(cat("auto_shard [worker ", index_, " of ", num_workers_,
+                              "]: ", plan->name(),
                               " cannot be put on other inputs, expected AutoShardPolicy kData or "
                               "kOff"));
     }
@@ -122,8 +122,8 @@ void check(AutoShardPolicy policy, const Place& place) {
                               ", expected at least one worker and an index below their number"));
   }
   if (policy < AutoShardPolicy::kOff || policy > AutoShardPolicy::kHint) {
-    throw InvalidArgument(cat("auto_shard: policy ", static_cast<int>(policy),
-                              ", expected one of AutoShardPolicy"));
+    throw InvalidArgument(
+        cat("auto_shard: policy ", static_cast<int>(policy), ", expected one of AutoShardPolicy"));
   }
 }
 
@@ -134,10 +134,10 @@ AutoShardPolicy decided(const Plan& plan, AutoShardPolicy policy, const Place& p
   if (place.num_workers == 1)
     return sources.all_files() ? AutoShardPolicy::kFile : AutoShardPolicy::kData;
   if (!sources.all_files()) {
-    log_once(LogLevel::kInfo, cat("data/auto_shard/", place.index),
-             cat(place.text(), "AUTO found a source that reads no files (", sources.unshardable,
-                 "), so this worker takes one of ", place.num_workers,
-                 " pieces of the batches (DATA)"));
+    log_once(
+        LogLevel::kInfo, cat("data/auto_shard/", place.index),
+        cat(place.text(), "AUTO found a source that reads no files (", sources.unshardable,
+            "), so this worker takes one of ", place.num_workers, " pieces of the batches (DATA)"));
     return AutoShardPolicy::kData;
   }
   if (!place.enough(sources)) {
@@ -225,9 +225,9 @@ PlanPtr worker_pieces(PlanPtr plan, const InputWorkers& workers) {
   if (replicas > 1) {
     plan = of_pieces || !batch
                ? legacy_rebatch(std::move(plan), replicas)
-               : static_rebatch(std::move(plan),
-                                batch_sizes_for_worker(*batch, workers.num_workers,
-                                                       workers.replicas_per_worker, workers.worker));
+               : static_rebatch(std::move(plan), batch_sizes_for_worker(*batch, workers.num_workers,
+                                                                        workers.replicas_per_worker,
+                                                                        workers.worker));
   }
   return of_pieces ? shard_as_decided(std::move(plan), policy, place) : plan;
 }

@@ -129,7 +129,9 @@ class PaddedBatchPlan : public PassPlan {
     return elements.structure.map_leaves([&](const Tensor&) {
       const std::size_t c = column++;
       return padded(elements.columns[c], shapes.empty() ? nullptr : &shapes[c],
-                    values.empty() ? Tensor() : values.size() == 1 ? values[0] : values[c]);
+                    values.empty()       ? Tensor()
+                    : values.size() == 1 ? values[0]
+                                         : values[c]);
     });
   }
   std::vector<std::vector<int64_t>> wanted_shapes() const {
@@ -139,9 +141,9 @@ class PaddedBatchPlan : public PassPlan {
   template <class Leaf>
   void check_structure(const NestOf<Leaf>& elements) const {
     if (options_.padded_shapes && !same_structure(elements, *options_.padded_shapes)) {
-      throw InvalidArgument(cat("padded_batch: padded_shapes ", shapes_text(*options_.padded_shapes),
-                                " for elements of the structure ", elements.structure(),
-                                ", expected that structure"));
+      throw InvalidArgument(cat(
+          "padded_batch: padded_shapes ", shapes_text(*options_.padded_shapes),
+          " for elements of the structure ", elements.structure(), ", expected that structure"));
     }
     if (options_.padding_values && !options_.padding_values->is_leaf() &&
         !same_structure(elements, *options_.padding_values)) {
@@ -158,7 +160,8 @@ class PaddedBatchPlan : public PassPlan {
 }  // namespace
 
 PlanPtr plans::padded_batch(PlanPtr input, int64_t size, const PaddedBatchOptions& options) {
-  if (size < 1) throw InvalidArgument(cat("padded_batch: ", size, " elements, expected at least 1"));
+  if (size < 1)
+    throw InvalidArgument(cat("padded_batch: ", size, " elements, expected at least 1"));
   if (options.padded_shapes) {
     options.padded_shapes->for_each([](const std::vector<int64_t>& shape) {
       for (int64_t dim : shape) {
@@ -171,8 +174,9 @@ PlanPtr plans::padded_batch(PlanPtr input, int64_t size, const PaddedBatchOption
   if (options.padding_values) {
     options.padding_values->for_each([](const Tensor& value) {
       if (!value.defined() || value.numel() != 1)
-        throw InvalidArgument("padded_batch: a padding value that is no single number, expected one "
-                              "for each component, or one for all");
+        throw InvalidArgument(
+            "padded_batch: a padding value that is no single number, expected one "
+            "for each component, or one for all");
     });
   }
   return std::make_shared<PaddedBatchPlan>(std::move(input), size, options);

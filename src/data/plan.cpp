@@ -110,8 +110,8 @@ InputContext::InputContext(int num_input_pipelines, int input_pipeline_id, int n
 
 int64_t InputContext::get_per_replica_batch_size(int64_t global_batch_size) const {
   if (global_batch_size < 1) {
-    throw InvalidArgument(cat("get_per_replica_batch_size: ", global_batch_size,
-                              " rows, expected at least 1"));
+    throw InvalidArgument(
+        cat("get_per_replica_batch_size: ", global_batch_size, " rows, expected at least 1"));
   }
   if (global_batch_size % num_replicas_in_sync_ != 0) {
     throw InvalidArgument(
@@ -122,8 +122,8 @@ int64_t InputContext::get_per_replica_batch_size(int64_t global_batch_size) cons
 }
 
 std::string InputContext::to_string() const {
-  return cat("InputContext(input pipeline id ", input_pipeline_id_, ", total: ",
-             num_input_pipelines_, ")");
+  return cat("InputContext(input pipeline id ", input_pipeline_id_,
+             ", total: ", num_input_pipelines_, ")");
 }
 
 bool internal::one_bool(const Tensor& verdict) {

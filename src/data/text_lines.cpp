@@ -22,7 +22,8 @@ std::string NestTraits<std::string>::from_nest(const Nest& nest) {
                               "them into tensors of numbers with map before batch"));
   }
   const Tensor bytes = leaf.cpu().contiguous();
-  return {static_cast<const char*>(bytes.const_data_ptr()), static_cast<std::size_t>(bytes.numel())};
+  return {static_cast<const char*>(bytes.const_data_ptr()),
+          static_cast<std::size_t>(bytes.numel())};
 }
 
 namespace data {

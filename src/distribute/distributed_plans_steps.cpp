@@ -21,7 +21,7 @@ namespace {
 
 bool is_accelerator(const DeviceName& device) { return device.kind != DeviceName::Kind::kCpu; }
 
-Nest on_device(const Nest& piece, const DeviceName& device) {
+Nest on_device(Nest piece, const DeviceName& device) {
   if (!is_accelerator(device)) return piece;
   return piece.map_leaves([&](const Tensor& leaf) { return leaf.to(device.torch_device()); });
 }
@@ -107,7 +107,7 @@ class DealingIterator : public DistributedIterator {
     }
     const DeviceName& device = dealing_->devices[replica];
     if (dump_) dump_->piece(num_steps_, replica, device, stream, *piece);
-    return fetch_ ? on_device(*piece, device) : std::move(*piece);
+    return fetch_ ? on_device(std::move(*piece), device) : std::move(*piece);
   }
 
   bool fill_with_empty(std::vector<Nest>& step) {
@@ -129,8 +129,8 @@ class DealingIterator : public DistributedIterator {
     }
     for (std::size_t replica = 0; replica < step.size(); ++replica) {
       if (there(step[replica])) continue;
-      const Nest empty = data::slice_rows(like, 0, 0);
-      step[replica] = fetch_ ? on_device(empty, dealing_->devices[replica]) : empty;
+      Nest empty = data::slice_rows(like, 0, 0);
+      step[replica] = fetch_ ? on_device(std::move(empty), dealing_->devices[replica]) : empty;
     }
     return true;
   }
@@ -213,8 +213,7 @@ class StepsAhead : public DistributedIterator {
     ended_ = !item.step;
     if (ended_) return std::nullopt;
     for (std::size_t replica = 0; replica < item.copied.size(); ++replica) {
-      if (lanes_[replica])
-        lanes_[replica]->take_over((*item.step)[replica], *item.copied[replica]);
+      if (lanes_[replica]) lanes_[replica]->take_over((*item.step)[replica], *item.copied[replica]);
     }
     return std::move(item.step);
   }

@@ -33,7 +33,9 @@ TEST(StreamSeed, StepsHardlyEverMeet) {
 
 TEST(StreamBase, IsTheGlobalSeedOnceThereIsOne) {
   const uint64_t drawn = stream_base();
-  if (!global_seed()) EXPECT_EQ(stream_base(), drawn);
+  if (!global_seed()) {
+    EXPECT_EQ(stream_base(), drawn);
+  }
   internal::set_global_seed(-3);
   EXPECT_EQ(stream_base(), static_cast<uint64_t>(int64_t{-3}));
 }

@@ -176,9 +176,8 @@ TEST(AutoShardFile, EveryNumWorkersThFileIsTheWorkers) {
             (Rows{{0}, {1}, {2}, {20}, {21}, {22}, {23}, {24}}));
   EXPECT_EQ(worker(files.numbers().batch(2), 1, 2, kAuto),
             (Rows{{10}, {11}, {12}, {13}, {30}, {31}, {32}, {33}, {34}, {35}}));
-  EXPECT_EQ(
-      worker(files.numbers().batch(2), 0, 3, kFile),
-      (Rows{{0}, {1}, {}, {2}, {30}, {}, {31}, {32}, {}, {33}, {34}, {}, {35}}));
+  EXPECT_EQ(worker(files.numbers().batch(2), 0, 3, kFile),
+            (Rows{{0}, {1}, {}, {2}, {30}, {}, {31}, {32}, {}, {33}, {34}, {}, {35}}));
   EXPECT_EQ(worker(files.numbers().batch(2), 1, 3, kFile), (Rows{{10}, {}, {11}, {12}, {}, {13}}));
   EXPECT_EQ(worker(files.numbers().batch(2), 2, 3, kFile),
             (Rows{{}, {20}, {21}, {}, {22}, {23}, {}, {24}}));
@@ -248,9 +247,8 @@ TEST(AutoShardFile, AShuffleGoesOnWithItsSeeds) {
 }
 
 TEST(AutoShardHint, TheHintBecomesTheWorkersShard) {
-  const auto dataset = range(8).shard(kShardHint, kShardHint).map([](const Tensor& x) {
-    return x * 10;
-  });
+  const auto dataset =
+      range(8).shard(kShardHint, kShardHint).map([](const Tensor& x) { return x * 10; });
   EXPECT_EQ(numbers(Dataset<Tensor>(auto_shard(dataset.plan(), kHint, 3, 1))),
             (Numbers{10, 40, 70}));
   EXPECT_EQ(worker(dataset.batch(4), 1, 2, kHint), (Rows{{10, 30}, {50, 70}}));
@@ -278,8 +276,7 @@ TEST(AutoShard, RefusesWorkersAndPoliciesThatDoNotExist) {
 
 TEST(WorkerPieces, OfADatasetWithoutBatchesAskForThemAtOnce) {
   EXPECT_ERROR(worker_pieces(range(4).plan(), {1, 2, 0}), InvalidArgument, "batch()");
-  EXPECT_EQ(numbers(Dataset<Tensor>(worker_pieces(range(3).plan(), {1, 1, 0}))),
-            (Numbers{0, 1, 2}))
+  EXPECT_EQ(numbers(Dataset<Tensor>(worker_pieces(range(3).plan(), {1, 1, 0}))), (Numbers{0, 1, 2}))
       << "one replica has nothing to cut";
 }
 
@@ -289,9 +286,10 @@ TEST(WorkerPieces, OneReplicaGetsBatchesAsTheyAre) {
 }
 
 TEST(WorkerPieces, WithAnUnknownBatchSizeAreCutBatchByBatch) {
-  const auto dataset = zip(range(5).batch(3), range(5).batch(3)).map([](const Tensor& x, const Tensor&) {
-    return x;
-  });
+  const auto dataset =
+      zip(range(5).batch(3), range(5).batch(3)).map([](const Tensor& x, const Tensor&) {
+        return x;
+      });
   EXPECT_EQ(worker(dataset, 1, 2, kOff), (Rows{{0, 1}, {2}, {3}, {4}}));
 }
 
@@ -318,9 +316,9 @@ TEST(WorkerPieces, UserIssue25_PiecesOfAStepAddUpToTheGlobalBatch) {
   for (AutoShardPolicy policy : {kOff, kData}) {
     for (int64_t batch : {1, 4, 7, 10}) {
       for (int replicas : {2, 3, 4}) {
-        const auto pieces = pieces_of(
-            range(3 * batch).batch(batch).with_options({.auto_shard_policy = policy}),
-            {1, replicas, 0});
+        const auto pieces =
+            pieces_of(range(3 * batch).batch(batch).with_options({.auto_shard_policy = policy}),
+                      {1, replicas, 0});
         for (std::size_t step = 0; step < 3; ++step) {
           std::size_t size = 0;
           for (std::size_t r = 0; r < static_cast<std::size_t>(replicas); ++r) {
@@ -349,10 +347,10 @@ TEST(WorkerPieces, Spec114_SparseBatchesStaySparse) {
   for (AutoShardPolicy policy : {kOff, kData}) {
     const Options options{.auto_shard_policy = policy};
     EXPECT_EQ(total(worker_pieces(dataset.batch(3).with_options(options).plan(), {1, 2, 0})), 28);
-    EXPECT_EQ(total(worker_pieces(
-                  dataset.batch(3, {.drop_remainder = true}).with_options(options).plan(),
-                  {1, 2, 0})),
-              21);
+    EXPECT_EQ(
+        total(worker_pieces(dataset.batch(3, {.drop_remainder = true}).with_options(options).plan(),
+                            {1, 2, 0})),
+        21);
   }
 }
 

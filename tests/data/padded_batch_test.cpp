@@ -46,11 +46,10 @@ TEST(PaddedBatch, RefusesShapesOfAnotherStructure) {
 }
 
 TEST(PaddedBatch, PadsEachComponentOnItsOwn) {
-  const auto dataset =
-      range(3).map([](const Tensor& i) {
-        const int64_t n = i.item<int64_t>() + 1;
-        return std::tuple<Tensor, Tensor>(at::ones({n, 2}), i);
-      });
+  const auto dataset = range(3).map([](const Tensor& i) {
+    const int64_t n = i.item<int64_t>() + 1;
+    return std::tuple<Tensor, Tensor>(at::ones({n, 2}), i);
+  });
   const auto [x, y] = dataset.padded_batch(3).iterator().get_next();
   EXPECT_EQ(shape_text(x.sizes()), "(3, 3, 2)");
   EXPECT_EQ(x.sum().item<float>(), 12);

@@ -176,7 +176,8 @@ std::string plain(const std::string& text) {
 
 void compare_text(Verdict& verdict, const std::string& what, const std::string& found,
                   const std::string& expected) {
-  if (plain(found) != plain(expected)) verdict.fail(cat(what, ": ", found, ", expected ", expected));
+  if (plain(found) != plain(expected))
+    verdict.fail(cat(what, ": ", found, ", expected ", expected));
 }
 
 void compare_nest(const GoldenFile& file, Verdict& verdict, const std::string& what,
@@ -210,7 +211,8 @@ void compare_steps(const GoldenFile& file, Verdict& verdict, const std::string& 
   for (std::size_t s = 0; s < found.size(); ++s) {
     const Json& parts = expected[s];
     for (std::size_t r = 0; r < parts.size(); ++r) {
-      const Nest part = found[s].map_leaves([r](const PerReplica<Tensor>& leaf) { return leaf[r]; });
+      const Nest part =
+          found[s].map_leaves([r](const PerReplica<Tensor>& leaf) { return leaf[r]; });
       compare_nest(file, verdict, cat(what, ", step ", s, ", replica ", r), part, parts[r]);
     }
     found[s].for_each([&](const PerReplica<Tensor>& leaf) {
@@ -247,7 +249,7 @@ void compare_contexts(Verdict& verdict, const std::vector<InputContext>& found,
 
 void compare_error(Verdict& verdict, const Json& expected, const Error& error) {
   const std::string name = expected.at("error");
-  const bool agrees = name == "ValueError" ? error.code() == ErrorCode::kInvalidArgument
+  const bool agrees = name == "ValueError"            ? error.code() == ErrorCode::kInvalidArgument
                       : name == "NotImplementedError" ? error.code() == ErrorCode::kUnimplemented
                       : name == "IndexError"          ? error.code() == ErrorCode::kOutOfRange
                                                       : false;
@@ -279,8 +281,7 @@ void run_dataset(const GoldenFile& file, const Json& entry, Verdict& verdict) {
   compare_text(verdict, "the iterator's element_spec", cat(dataset->iterator().element_spec()),
                expected.at("element_spec"));
   const Steps steps = take(*dataset, inputs);
-  if (!verdict.differs("steps"))
-    compare_steps(file, verdict, "steps", steps, expected.at("steps"));
+  if (!verdict.differs("steps")) compare_steps(file, verdict, "steps", steps, expected.at("steps"));
   Json optional_steps = expected.at("optional_steps");
   if (optional_steps.is_array() && !verdict.differs("optional_steps")) {
     if (optional_steps.back().is_object()) optional_steps.erase(optional_steps.size() - 1);
@@ -314,13 +315,13 @@ void run_batch_sizes(const Json& entry, Verdict& verdict) {
   const Json& inputs = entry.at("inputs");
   const int workers = inputs.at("num_workers");
   for (int worker = 0; worker < workers; ++worker) {
-    const auto found = data::batch_sizes_for_worker(
-        inputs.at("global_batch"), workers, inputs.at("num_replicas_per_worker"), worker);
+    const auto found = data::batch_sizes_for_worker(inputs.at("global_batch"), workers,
+                                                    inputs.at("num_replicas_per_worker"), worker);
     const auto expected =
         entry.at("expected").at("sizes_per_worker").at(worker).get<std::vector<int64_t>>();
     if (found != expected)
-      verdict.fail(cat("worker ", worker, ": ", join(found, " "), ", expected ",
-                       join(expected, " ")));
+      verdict.fail(
+          cat("worker ", worker, ": ", join(found, " "), ", expected ", join(expected, " ")));
   }
 }
 

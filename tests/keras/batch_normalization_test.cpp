@@ -66,6 +66,17 @@ TEST(BatchNormalization, EachReplicaHasItsOwnStatisticsAndAnEmptyOneChangesNothi
   EXPECT_EQ(outputs[2].sizes().vec(), (Shape{0, 1}));
 }
 
+TEST(BatchNormalization, WhereStatisticsHaveOneCopyTheFirstReplicasCount) {
+  distribute::CentralStorageStrategy strategy({.compute_devices = {"cpu:0", "cpu:1"}});
+  auto scope = strategy.scope();
+  const BatchNormalization norm({.momentum = .5});
+  strategy.run([&] {
+    const int replica = get_replica_context()->replica_id_in_sync_group();
+    return norm(at::full({2, 1}, 2.f + 2.f * static_cast<float>(replica)), true);
+  });
+  EXPECT_TENSOR_NEAR(norm->weights()[2].read_value(), at::tensor({1.f}), 1e-6);
+}
+
 /// Rows of replica r of `whole`, cut into parts of these sizes.
 Tensor part(const Tensor& whole, const std::vector<int64_t>& sizes, int replica) {
   return whole.split_with_sizes(sizes, 0)[static_cast<std::size_t>(replica)];

@@ -44,13 +44,25 @@ struct Outcome {
   std::vector<Tensor> weights;
 };
 
-/// What `train` leaves on one replica, compared with what it leaves on 2, 3 and 5.
+std::unique_ptr<distribute::Strategy> one_copy(int count) {
+  distribute::CentralStorageStrategyOptions options;
+  for (int i = 0; i < count; ++i) options.compute_devices.push_back(cat("cpu:", i));
+  return std::make_unique<distribute::CentralStorageStrategy>(options);
+}
+
+/// What `train` leaves on one replica, compared with what it leaves on 2, 3 and 5, and on 3 that
+/// have one copy of every variable.
 void expect_same_on_all(const CompileOptions& options,
                         const std::function<History(Model&)>& train) {
   std::optional<Outcome> one;
-  for (int count : {1, 2, 3, 5}) {
+  for (int count : {1, 2, 3, 5, -3}) {
     SCOPED_TRACE(cat(count, " replicas"));
-    auto strategy = replicas(count);
+    std::unique_ptr<distribute::Strategy> strategy;
+    if (count > 0) {
+      strategy = replicas(count);
+    } else {
+      strategy = one_copy(-count);
+    }
     auto scope = strategy->scope();
     auto model = classifier(options);
     Outcome own;
