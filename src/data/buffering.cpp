@@ -2,7 +2,6 @@
 
 #include <ATen/Parallel.h>
 #include <dlfcn.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -178,7 +177,6 @@ class CacheTable : public RowTable {
       std::vector<int64_t> sizes = leaf.sizes().vec();
       sizes.insert(sizes.begin(), num_rows);
       rows = at::empty(sizes, leaf.options());
-      advise_huge_pages(rows);
     }
     bool fits(const Tensor& leaf) const {
       return leaf.sizes() == rows.sizes().slice(1) && leaf.scalar_type() == rows.scalar_type() &&
@@ -196,19 +194,6 @@ class CacheTable : public RowTable {
     Tensor rows;
     std::size_t row_bytes;
   };
-
-  /// Rows are written one after the other, so that no page is filled in vain.
-  static void advise_huge_pages(const Tensor& tensor) {
-#if defined(MADV_HUGEPAGE)
-    constexpr std::size_t kLarge = 32 << 20;  // malloc gives these a mapping of their own
-    constexpr std::uintptr_t kPage = 2 << 20;
-    if (!tensor.is_cpu() || tensor.nbytes() <= kLarge) return;
-    const auto begin = reinterpret_cast<std::uintptr_t>(tensor.data_ptr());
-    const std::uintptr_t first = (begin + kPage - 1) / kPage * kPage;
-    const std::uintptr_t last = (begin + tensor.nbytes()) / kPage * kPage;
-    madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
-#endif
-  }
 
   const Nest& other(int64_t index) const {
     return others_[static_cast<std::size_t>(index - num_rows)];
