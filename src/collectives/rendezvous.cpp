@@ -51,14 +51,23 @@ void Rendezvous::meet(int rank, const MeetingCall& call, std::chrono::millisecon
   check_open(rank, call.operation, call.number);
   slots_[static_cast<std::size_t>(rank)]->call = call;
   barrier(rank, timeout);
-  const char* first = call_of(0).operation;
+  const MeetingCall& first = call_of(0);
   for (int other = 1; other < size_; ++other) {
-    const char* theirs = call_of(other).operation;
-    if (theirs == first || std::strcmp(theirs, first) == 0) continue;
+    const MeetingCall& theirs = call_of(other);
+    const bool same_name =
+        theirs.operation == first.operation || std::strcmp(theirs.operation, first.operation) == 0;
+    const bool same_type =
+        theirs.type == first.type ||
+        (theirs.type != nullptr && first.type != nullptr && *theirs.type == *first.type);
+    if (same_name && same_type) continue;
     const std::string message =
-        cat(call.operation, " [rank ", rank, "/", size_, "]: rank 0 called ", first, ", rank ",
-            other, " called ", theirs,
-            ", expected one operation; every replica must make the same calls in the same order");
+        same_name ? cat(call.operation, " [rank ", rank, "/", size_, "]: ranks 0 and ", other,
+                        " brought arguments or results of different C++ types, expected one; make "
+                        "the same call on every replica")
+                  : cat(call.operation, " [rank ", rank, "/", size_, "]: rank 0 called ",
+                        first.operation, ", rank ", other, " called ", theirs.operation,
+                        ", expected one operation; every replica must make the same calls in the "
+                        "same order");
     leave(rank, timeout);  // nobody overwrites a call that another rank still compares
     throw InvalidArgument(message);
   }

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <typeinfo>
 #include <vector>
 
 #include "base/mutex.h"
@@ -23,6 +24,8 @@ struct MeetingCall {
   const void* payload = nullptr;
   /// The caller's count of its calls, for messages; 0: it does not count.
   int64_t number = 0;
+  /// What the payload's C++ type is, where ranks might bring different ones: InvalidArgument then.
+  const std::type_info* type = nullptr;
 };
 
 /// Told when a rank is about to sleep or spin at a barrier, and when it may go on: for running

@@ -136,12 +136,12 @@ void ReplicaContext::all_gather_leaves(const std::vector<internal::ReducibleLeaf
   }
 }
 
-void ReplicaContext::merge(const char* operation, void* payload,
+void ReplicaContext::merge(const char* operation, const std::type_info& type, void* payload,
                            FunctionRef<void(std::span<void* const>)> merged,
                            FunctionRef<void(void*)> take) {
   check_current(operation);
   const auto timeout = collectives::kDefaultTimeout;
-  rendezvous_.meet(local_id_, {operation, payload}, timeout);
+  rendezvous_.meet(local_id_, {operation, payload, /*number=*/0, &type}, timeout);
   if (local_id_ == 0) {
     std::vector<void*> payloads;
     for (int i = 0; i < rendezvous_.size(); ++i)
@@ -154,7 +154,7 @@ void ReplicaContext::merge(const char* operation, void* payload,
   void* first = const_cast<void*>(rendezvous_.call_of(0).payload);
   rendezvous_.leave(local_id_, timeout);
   take(first);
-  rendezvous_.meet(local_id_, {operation, payload}, timeout);
+  rendezvous_.meet(local_id_, {operation, payload, /*number=*/0, &type}, timeout);
   rendezvous_.leave(local_id_, timeout);
 }
 
@@ -180,7 +180,7 @@ void ReplicaContext::update_component(const Variable& variable, FunctionRef<void
 
 void ReplicaContext::call_once_for_all(const char* operation, FunctionRef<void()> once) {
   merge(
-      operation, nullptr, [&](std::span<void* const>) { once(); }, [](void*) {});
+      operation, typeid(void), nullptr, [&](std::span<void* const>) { once(); }, [](void*) {});
 }
 
 void once_for_all_replicas(const char* operation, FunctionRef<void()> once) {

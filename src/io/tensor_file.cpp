@@ -18,9 +18,9 @@
 #include <optional>
 #include <string_view>
 
+#include "io/file.h"
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
-#include "io/file.h"
 #include "tutti/tensor/tensor_spec.h"
 
 namespace tutti::io {

@@ -144,9 +144,12 @@ TEST(AutoShard, UserIssue29_WorkersReadDisjointRowsThatMakeUpTheDataset) {
 }
 
 TEST(AutoShard, UserIssue29_SaysWhichShardOfHowManyItTakes) {
+  const LogLevel before = log_level();
+  set_log_level(LogLevel::kInfo);
   ::testing::internal::CaptureStderr();
   auto_shard(range(4).plan(), kAuto, 7, 5);
   const std::string said = ::testing::internal::GetCapturedStderr();
+  set_log_level(before);
   EXPECT_NE(said.find("worker 5 of 7"), std::string::npos) << said;
   EXPECT_NE(said.find("DATA"), std::string::npos) << said;
 }

@@ -291,4 +291,18 @@ TEST(StrategyContexts, ExceptionsLeaveNoContextBehind) {
 }
 
 }  // namespace
+TEST(MergeCall, ArgumentsOfDifferentTypesOnTheReplicasAreAnErrorOnAll) {
+  MirroredStrategy strategy({.devices = {"cpu:0", "cpu:1"}});
+  auto step = [] {
+    ReplicaContext& replica = *get_replica_context();
+    if (replica.replica_id_in_sync_group() == 0) {
+      replica.merge_call([](Strategy&, const PerReplica<int>&) {}, 1);
+    } else {
+      replica.merge_call([](Strategy&, const PerReplica<std::string>&) {}, std::string("one"));
+    }
+  };
+  EXPECT_TRUE(throws_saying<InvalidArgument>([&] { strategy.run(step); }, {"different C++ types"}));
+  EXPECT_EQ(strategy.run([] { return 1; })[1], 1);
+}
+
 }  // namespace tutti::distribute

@@ -7,8 +7,8 @@
 #include "tutti/base/text.h"
 #include "tutti/distribute/config.h"
 #include "tutti/distribute/gradient_tape.h"
-#include "tutti/distribute/strategies.h"
 #include "tutti/distribute/nn.h"
+#include "tutti/distribute/strategies.h"
 
 namespace tutti::distribute {
 namespace {

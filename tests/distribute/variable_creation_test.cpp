@@ -141,8 +141,8 @@ TEST(VariableColocation, Spec54_NewVariablesLiveWhereTheOthersDo) {
   Variable plain = make(Sync::kAuto, Agg::kNone);
   auto other = mirrored(2);
   auto other_scope = other->scope();
-  EXPECT_ERROR(other->colocate_vars_with(plain), InvalidArgument, "another strategy");
-  EXPECT_ERROR(other->colocate_vars_with(v), InvalidArgument, "another strategy");
+  EXPECT_ERROR((void)other->colocate_vars_with(plain), InvalidArgument, "another strategy");
+  EXPECT_ERROR((void)other->colocate_vars_with(v), InvalidArgument, "another strategy");
 }
 
 TEST_P(VariableCreation, Spec55_MakingAVariableIsNotRecorded) {

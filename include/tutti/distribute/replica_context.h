@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <tuple>
+#include <typeinfo>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -275,8 +276,9 @@ class ReplicaContext {
  private:
   /// All replicas meet with their payload; replica 0 runs `merged` over all payloads, then each
   /// runs `take` on replica 0's.
-  void merge(const char* operation, void* payload, FunctionRef<void(std::span<void* const>)> merged,
-             FunctionRef<void(void*)> take);
+  /// `type` stands for the types of arguments and result, which must agree.
+  void merge(const char* operation, const std::type_info& type, void* payload,
+             FunctionRef<void(std::span<void* const>)> merged, FunctionRef<void(void*)> take);
   void check_current(const char* operation) const;
   /// Replaces each leaf by its reduction.
   void all_reduce_leaves(ReduceOp op, const std::vector<internal::ReducibleLeaf>& leaves,
@@ -371,11 +373,11 @@ auto ReplicaContext::merge_call_named(const char* operation, MergeFn&& merge_fn,
   };
   Payload mine{Items(args...), nullptr};
   if constexpr (std::is_void_v<Result>) {
-    merge(operation, &mine, call, [](void*) {});
+    merge(operation, typeid(Items), &mine, call, [](void*) {});
   } else {
     std::optional<std::decay_t<tutti::internal::Selected<Result>>> part;
     merge(
-        operation, &mine,
+        operation, typeid(std::pair<Items, Result>*), &mine,
         [&](std::span<void* const> payloads) {
           mine.result = std::make_shared<Result>(call(payloads));
         },

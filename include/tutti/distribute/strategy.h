@@ -337,10 +337,11 @@ auto Strategy::update_ungrouped(const Variable& variable, Fn&& fn, Args&&... arg
   (check_update_argument("update", args), ...);
   using Result = std::decay_t<decltype(fn(variable, internal::selected(0, args)...))>;
   if constexpr (std::is_void_v<Result>) {
-    update_copies(variable, [&](int r) { fn(variable, internal::selected(r, args)...); });
+    update_copies(variable,
+                  [&]([[maybe_unused]] int r) { fn(variable, internal::selected(r, args)...); });
   } else {
     std::vector<std::optional<Result>> slots(static_cast<std::size_t>(num_local_replicas()));
-    const std::vector<int> copies = update_copies(variable, [&](int r) {
+    const std::vector<int> copies = update_copies(variable, [&]([[maybe_unused]] int r) {
       slots[static_cast<std::size_t>(r)].emplace(fn(variable, internal::selected(r, args)...));
     });
     std::vector<Result> results;
@@ -365,11 +366,13 @@ auto Strategy::update_non_slot(const Destinations& colocate_with, Fn&& fn, Args&
   (check_update_argument("update_non_slot", args), ...);
   using Result = std::decay_t<decltype(fn(internal::selected(0, args)...))>;
   if constexpr (std::is_void_v<Result>) {
-    update_devices(colocate_with, [&](int r) { fn(internal::selected(r, args)...); });
+    update_devices(colocate_with,
+                   [&]([[maybe_unused]] int r) { fn(internal::selected(r, args)...); });
   } else {
     std::vector<Result> results;
-    update_devices(colocate_with,
-                   [&](int r) { results.push_back(fn(internal::selected(r, args)...)); });
+    update_devices(colocate_with, [&]([[maybe_unused]] int r) {
+      results.push_back(fn(internal::selected(r, args)...));
+    });
     return regroup<Mirrored>(std::move(results));
   }
 }
