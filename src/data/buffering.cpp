@@ -250,6 +250,7 @@ class CachePlan : public UnaryPlan {
   explicit CachePlan(PlanPtr input)
       : UnaryPlan(std::move(input)), shared_(std::make_shared<Shared>()) {}
   std::string name() const override { return "cache"; }
+  bool runs_functions() const override { return !shared_->get() && Plan::runs_functions(); }
   PlanPtr with_inputs(std::vector<PlanPtr> inputs) const override {
     return std::make_shared<CachePlan>(std::move(inputs[0]));
   }
@@ -343,6 +344,7 @@ class PrefetchPlan : public UnaryPlan {
   PrefetchPlan(PlanPtr input, std::size_t capacity)
       : UnaryPlan(std::move(input)), capacity_(capacity) {}
   std::string name() const override { return "prefetch"; }
+  bool runs_functions() const override { return false; }
   PlanPtr with_inputs(std::vector<PlanPtr> inputs) const override {
     return std::make_shared<PrefetchPlan>(std::move(inputs[0]), capacity_);
   }

@@ -97,6 +97,7 @@ class GeneratorPlan : public Plan {
   GeneratorPlan(std::function<NestGenerator()> factory, std::optional<SpecNest> spec)
       : Plan({}), factory_(std::move(factory)), spec_(std::move(spec)) {}
   std::string name() const override { return "from_generator"; }
+  bool runs_functions() const override { return true; }
   int64_t cardinality() const override { return kUnknown; }
   SpecNest element_spec() const override { return spec_ ? *spec_ : seen_.of(*this); }
   std::unique_ptr<Iterator> iterator() const override {

@@ -11,6 +11,7 @@ class MapPlan : public PassPlan {
   MapPlan(PlanPtr input, NestFunction function)
       : PassPlan(std::move(input)), function_(std::move(function)) {}
   std::string name() const override { return "map"; }
+  bool runs_functions() const override { return true; }
   PlanPtr with_inputs(std::vector<PlanPtr> inputs) const override {
     return std::make_shared<MapPlan>(std::move(inputs[0]), function_);
   }
@@ -53,6 +54,7 @@ class FilterPlan : public PassPlan {
   FilterPlan(PlanPtr input, NestPredicate predicate)
       : PassPlan(std::move(input)), predicate_(std::move(predicate)) {}
   std::string name() const override { return "filter"; }
+  bool runs_functions() const override { return true; }
   PlanPtr with_inputs(std::vector<PlanPtr> inputs) const override {
     return std::make_shared<FilterPlan>(std::move(inputs[0]), predicate_);
   }

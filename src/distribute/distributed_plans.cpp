@@ -20,18 +20,17 @@ class DealingPlan : public DistributedPlan {
       : streams_(std::move(streams)), dealing_(std::make_shared<Dealing>()) {
     dealing_->devices = std::move(devices);
     dealing_->fetch_to_device = options.fetch_to_device.value_or(true);
-    // What one step ahead saves on CPU devices is less than what its thread takes from them.
-    const bool accelerators =
+    accelerators_ =
         dealing_->fetch_to_device &&
         std::any_of(dealing_->devices.begin(), dealing_->devices.end(),
                     [](const DeviceName& d) { return d.kind != DeviceName::Kind::kCpu; });
-    const int64_t ahead = options.per_replica_buffer_size;
-    dealing_->steps_ahead = ahead > 1 || accelerators ? ahead : 0;
+    buffer_size_ = options.per_replica_buffer_size;
   }
   std::unique_ptr<DistributedIterator> iterator() override {
     std::vector<std::unique_ptr<data::Iterator>> passes;
+    const int64_t ahead = steps_ahead();
     for (const data::PlanPtr& stream : streams_) passes.push_back(stream->iterator());
-    return deal(std::move(passes), dealing_);
+    return deal(std::move(passes), dealing_, ahead);
   }
   int64_t cardinality() const override {
     return streams_.size() == 1 ? steps_in_turn() : steps_side_by_side();
@@ -54,6 +53,15 @@ class DealingPlan : public DistributedPlan {
   int num_local_replicas() const override { return static_cast<int>(dealing_->devices.size()); }
 
  private:
+  /// One step ahead of the cutting of rows saves less than its thread takes from CPU devices; of
+  /// functions of the user, more.
+  int64_t steps_ahead() const {
+    const bool worth_a_thread =
+        buffer_size_ > 1 || accelerators_ ||
+        std::any_of(streams_.begin(), streams_.end(),
+                    [](const data::PlanPtr& stream) { return stream->runs_functions(); });
+    return worth_a_thread ? buffer_size_ : 0;
+  }
   /// Only then is a step that not all replicas have data for a step.
   bool batched() const {
     bool batched = true;
@@ -84,6 +92,8 @@ class DealingPlan : public DistributedPlan {
 
   std::vector<data::PlanPtr> streams_;
   std::shared_ptr<Dealing> dealing_;
+  bool accelerators_ = false;
+  int64_t buffer_size_ = 0;
 };
 
 void check_options(const char* operation, const InputOptions& options) {

@@ -184,8 +184,9 @@ class CopyLane {
 /// replicas compute on.
 class StepsAhead : public DistributedIterator {
  public:
-  StepsAhead(std::unique_ptr<DistributedIterator> steps, std::shared_ptr<const Dealing> dealing)
-      : steps_(std::move(steps)), capacity_(static_cast<std::size_t>(dealing->steps_ahead)) {
+  StepsAhead(std::unique_ptr<DistributedIterator> steps, std::shared_ptr<const Dealing> dealing,
+             int64_t steps_ahead)
+      : steps_(std::move(steps)), capacity_(static_cast<std::size_t>(steps_ahead)) {
     for (const DeviceName& device : dealing->devices) {
       lanes_.emplace_back();
       if (dealing->fetch_to_device && is_accelerator(device)) lanes_.back().emplace(device);
@@ -268,8 +269,9 @@ class StepsAhead : public DistributedIterator {
 }  // namespace
 
 std::unique_ptr<DistributedIterator> deal(std::vector<std::unique_ptr<data::Iterator>> streams,
-                                          std::shared_ptr<const Dealing> dealing) {
-  const bool ahead = dealing->steps_ahead > 0;
+                                          std::shared_ptr<const Dealing> dealing,
+                                          int64_t steps_ahead) {
+  const bool ahead = steps_ahead > 0;
   // On a replica's team: a larger one would leave OpenMP threads spinning on the cores that the
   // other replicas are about to use.
   const int threads =
@@ -277,7 +279,7 @@ std::unique_ptr<DistributedIterator> deal(std::vector<std::unique_ptr<data::Iter
   auto steps = std::make_unique<DealingIterator>(std::move(streams), dealing, threads,
                                                  dealing->fetch_to_device && !ahead);
   if (!ahead) return steps;
-  return std::make_unique<StepsAhead>(std::move(steps), std::move(dealing));
+  return std::make_unique<StepsAhead>(std::move(steps), std::move(dealing), steps_ahead);
 }
 
 }  // namespace tutti::distribute

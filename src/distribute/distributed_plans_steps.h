@@ -15,15 +15,16 @@ namespace tutti::distribute {
 struct Dealing {
   std::vector<DeviceName> devices;  // one a local replica
   bool fetch_to_device = true;
-  int64_t steps_ahead = 0;  // made by a thread of their own; 0: made when asked for
   mutable std::atomic<bool> warned_of_drop = false;
 };
 
 /// A pass over one stream from which the replicas draw in turn, or over one stream for each of
 /// them. When a stream ends inside a step, the replicas that are left without data get pieces of
 /// zero rows, so that no row is lost; a piece without a batch axis cannot be emptied, then the
-/// started step is dropped, with one warning for a dataset.
+/// started step is dropped, with one warning for a dataset. `steps_ahead` steps are made by a
+/// thread of their own; 0: when asked for.
 std::unique_ptr<DistributedIterator> deal(std::vector<std::unique_ptr<data::Iterator>> streams,
-                                          std::shared_ptr<const Dealing> dealing);
+                                          std::shared_ptr<const Dealing> dealing,
+                                          int64_t steps_ahead);
 
 }  // namespace tutti::distribute

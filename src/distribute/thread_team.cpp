@@ -2,13 +2,9 @@
 
 #include <ATen/Parallel.h>
 #include <dlfcn.h>
-#include <malloc.h>
 #include <sched.h>
 
-#include <mutex>
 #include <thread>
-
-#include "base/environment.h"
 
 namespace tutti::distribute {
 namespace {
@@ -71,18 +67,6 @@ ThreadTeam::~ThreadTeam() {
 #if defined(__x86_64__)
   __builtin_ia32_ldmxcsr(float_mode_before_);
 #endif
-}
-
-void keep_freed_memory() {
-  static std::once_flag once;
-  std::call_once(once, [] {
-    if (environment("TUTTI_MALLOC").value_or("") == "system") return;
-#if defined(__GLIBC__)
-    mallopt(M_MMAP_THRESHOLD, 32 << 20);  // glibc's maximum
-    mallopt(M_TRIM_THRESHOLD, 1 << 30);
-    mallopt(M_TOP_PAD, 1 << 20);
-#endif
-  });
 }
 
 }  // namespace tutti::distribute

@@ -24,8 +24,4 @@ class ThreadTeam {
   unsigned float_mode_before_ = 0;
 };
 
-/// Stops the C library from returning large buffers to the system after each step: page faults cost
-/// more than the memory. Once a process; TUTTI_MALLOC=system leaves the allocator alone.
-void keep_freed_memory();
-
 }  // namespace tutti::distribute

@@ -99,6 +99,8 @@ TEST_F(Files, ReadIdxRefusesEveryTruncation) {
 TEST_F(Files, ReadIdxRefusesSizesThatTheDataDoesNotHave) {
   EXPECT_ERROR(read_idx(write("x", idx({2, 4}, kData))), DataLoss, "(2, 4) with 6 bytes");
   EXPECT_ERROR(read_idx(write("x", idx({2, 2}, kData))), DataLoss, "(2, 2) with 6 bytes");
+  EXPECT_ERROR(read_idx(write("x", idx({40000, 40000}, kData))), DataLoss,
+               "(40000, 40000) with 6 bytes");
   EXPECT_ERROR(read_idx(write("x", idx({~0u, ~0u, ~0u}, kData))), DataLoss, "sizes too large");
 }
 

@@ -182,13 +182,14 @@ class Threads {
     return x;
   }
   std::set<std::thread::id> seen() const { return seen_; }
+  void forget() { seen_.clear(); }
 
  private:
   std::mutex mutex_;
   std::set<std::thread::id> seen_;
 };
 
-TEST(StepsAhead, OnCpuDevicesAThreadIsAddedOnlyForALargerBuffer) {
+TEST(StepsAhead, OnCpuDevicesFunctionsRunAheadOnOneThreadUnlessTheBufferIsZero) {
   auto strategy = mirrored(2);
   const auto threads_with = [&](int64_t buffer) {
     Threads threads;
@@ -196,11 +197,52 @@ TEST(StepsAhead, OnCpuDevicesAThreadIsAddedOnlyForALargerBuffer) {
     steps_of(strategy->distribute_dataset(dataset, {.per_replica_buffer_size = buffer}));
     return threads.seen();
   };
+  EXPECT_EQ(threads_with(0), std::set<std::thread::id>{std::this_thread::get_id()});
+  for (int64_t buffer : {1, 2}) {
+    EXPECT_EQ(threads_with(buffer).count(std::this_thread::get_id()), 0u);
+    EXPECT_EQ(threads_with(buffer).size(), 1u) << "one producer for all replicas";
+  }
+}
+
+/// The numbers 0 to 15, without a function of the user.
+class Watched : public data::Plan {
+ public:
+  explicit Watched(Threads& threads) : Plan({}), threads_(threads) {}
+  std::string name() const override { return "watched"; }
+  int64_t cardinality() const override { return 16; }
+  std::unique_ptr<data::Iterator> iterator() const override {
+    return std::make_unique<Pass>(threads_);
+  }
+
+ private:
+  struct Pass : data::Iterator {
+    explicit Pass(Threads& threads) : threads(threads) {}
+    std::optional<Nest> next() override {
+      if (number == 16) return std::nullopt;
+      return Nest(threads(at::scalar_tensor(number++, at::kLong)));
+    }
+    Threads& threads;
+    int64_t number = 0;
+  };
+  Threads& threads_;
+};
+
+TEST(StepsAhead, OnCpuDevicesRowsAreCutAheadOnlyForALargerBuffer) {
+  auto strategy = mirrored(2);
+  const auto threads_with = [&](int64_t buffer) {
+    Threads threads;
+    const auto dataset = data::Dataset<Tensor>(std::make_shared<Watched>(threads)).batch(4);
+    dataset.element_spec();
+    const auto distributed =
+        strategy->distribute_dataset(dataset, {.per_replica_buffer_size = buffer});
+    threads.forget();
+    steps_of(distributed);
+    return threads.seen();
+  };
   const std::set<std::thread::id> own{std::this_thread::get_id()};
   EXPECT_EQ(threads_with(0), own);
   EXPECT_EQ(threads_with(1), own);
   EXPECT_EQ(threads_with(2).count(std::this_thread::get_id()), 0u);
-  EXPECT_EQ(threads_with(2).size(), 1u) << "one producer for all replicas";
 }
 
 TEST(StepsAhead, NoMoreThanTheBufferIsMade) {

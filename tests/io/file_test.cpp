@@ -58,6 +58,17 @@ TEST_F(WholeFiles, MayHaveSeveralGzipMembers) {
   EXPECT_EQ(text(read_file(write(gzip("one ") + gzip("two")), kLimit)), "one two");
 }
 
+TEST_F(WholeFiles, AreReadInPartsByAStream) {
+  const std::string bytes(3000000, 'x');
+  for (const std::string& whole : {bytes, gzip(bytes)}) {
+    FileStream file(write(whole));
+    std::string part(2000000, ' ');
+    EXPECT_EQ(file.read(part.data(), part.size()), part.size());
+    EXPECT_EQ(file.read(part.data(), part.size()), 1000000u);
+    EXPECT_EQ(file.read(part.data(), part.size()), 0u);
+  }
+}
+
 TEST_F(WholeFiles, AboveTheLimitAreDataLoss) {
   EXPECT_EQ(read_file(write(std::string(100, 'x')), 100).size(), 100u);
   EXPECT_ERROR(read_file(write(std::string(101, 'x')), 100), DataLoss, "more than 100 bytes");

@@ -2,6 +2,7 @@
 // The dynamic core of datasets: plans (values that describe a pipeline) and iterators (one pass
 // over it).
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -96,6 +97,12 @@ class Plan {
     return inputs_.size() == 1 ? inputs_[0]->batch_size() : std::nullopt;
   }
   virtual Options options() const { return inputs_.empty() ? Options{} : inputs_[0]->options(); }
+  /// True: a pass over it runs functions of the user, which may take long. Not for what a prefetch
+  /// makes on its own thread, nor for what a full cache keeps.
+  virtual bool runs_functions() const {
+    return std::any_of(inputs_.begin(), inputs_.end(),
+                       [](const auto& input) { return input->runs_functions(); });
+  }
   /// Rows of all batches together; kInfinite or kUnknown.
   virtual int64_t num_rows() const { return kUnknown; }
   /// The same operation on other inputs, as many as now; null: it cannot be built anew. A shuffle
