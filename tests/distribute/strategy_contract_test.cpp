@@ -1,7 +1,6 @@
 // Each strategy enters the contract suite here, by one line.
 
 #include "contract/strategy_reduction_contract.h"
-
 #include "tutti/distribute/strategies.h"
 
 namespace tutti::distribute {
