@@ -87,7 +87,7 @@ TEST(InputOptions, Spec111_ANegativeBufferIsRefused) {
       InvalidArgument, "per_replica_buffer_size -2");
 }
 
-TEST(InputOptions, WithoutFetchingTheValuesAreTheSame) {
+TEST(InputOptions, Spec73_WithAndWithoutFetchingTheValuesAreTheSame) {
   auto strategy = mirrored(2);
   const auto dataset = data::range(6).batch(4);
   EXPECT_EQ(steps_of(strategy->distribute_dataset(dataset, {.fetch_to_device = false})),

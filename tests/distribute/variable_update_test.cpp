@@ -81,6 +81,23 @@ TEST(VariableUpdateContext, AReplicasUpdateChangesItsOwnComponent) {
   EXPECT_FALSE(v.is_shared());
 }
 
+TEST(VariableUpdateContext, Spec80_AReplicasUpdateAssignsAddsAndSubtracts) {
+  auto strategy = mirrored(2);
+  auto scope = strategy->scope();
+  auto after = [&](auto change) {
+    Variable v = make(Sync::kAuto, Agg::kNone, 5);
+    strategy->run([&] { get_replica_context()->update(v, change); });
+    return components(v);
+  };
+  EXPECT_EQ(after([](Variable each) {
+              each.assign(at::full({}, 2.0));
+              each.assign(1);
+            }),
+            (Values{1, 1}));
+  EXPECT_EQ(after([](Variable each) { each.assign_add(at::full({}, 3.0)); }), (Values{8, 8}));
+  EXPECT_EQ(after([](Variable each) { each.assign_sub(3); }), (Values{2, 2}));
+}
+
 TEST(VariableUpdateContext, OneReplicaMayUpdateWhileAnotherReads) {
   auto strategy = mirrored(2);
   auto scope = strategy->scope();
