@@ -30,12 +30,12 @@ std::optional<int64_t> global_seed() {
 }
 
 uint64_t stream_base() {
-  static const uint64_t drawn = [] {
+  static const uint64_t kDrawn = [] {
     std::random_device device;
     return static_cast<uint64_t>(device()) << 32 | device();
   }();
   const auto seed = global_seed();
-  return seed ? static_cast<uint64_t>(*seed) : drawn;
+  return seed ? static_cast<uint64_t>(*seed) : kDrawn;
 }
 
 uint64_t stream_seed(uint64_t base, int64_t step, int64_t replica) {
