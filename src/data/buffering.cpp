@@ -13,6 +13,7 @@
 
 #include "base/mutex.h"
 #include "data/iteration.h"
+#include "data/produced_ahead.h"
 #include "tutti/base/log.h"
 #include "tutti/base/seed.h"
 #include "tutti/data/dataset.h"
@@ -333,10 +334,11 @@ class CachePlan : public UnaryPlan {
 /// Operators on this thread use one core: a team of theirs would spin on the cores that the
 /// replicas compute on. The library is looked up where LibTorch's own references went; linking
 /// OpenMP here could bind a second copy.
-void use_one_core() {
+void on_one_core(const std::function<void()>& work) {
   using SetThreads = void (*)(int);
   at::internal::lazy_init_num_threads();
   if (auto* set = reinterpret_cast<SetThreads>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"))) set(1);
+  work();
 }
 
 class PrefetchPlan : public UnaryPlan {
@@ -354,63 +356,16 @@ class PrefetchPlan : public UnaryPlan {
   }
 
  private:
-  /// An element, the end (neither), or the exception that stood in its place.
-  struct Item {
-    std::optional<Nest> element;
-    std::exception_ptr error;
-  };
   class Pass : public Iterator {
    public:
     Pass(std::unique_ptr<Iterator> input, std::size_t capacity)
-        : input_(std::move(input)), capacity_(capacity), thread_([this] { produce(); }) {}
-    ~Pass() override {
-      {
-        MutexLock lock(mutex_);
-        stop_ = true;
-      }
-      changed_.notify_all();
-      thread_.join();
-    }
-    std::optional<Nest> next() override {
-      if (ended_) return std::nullopt;
-      std::unique_lock<Mutex> lock(mutex_);
-      changed_.wait(lock, [this] { return !queue_.empty(); });
-      Item item = std::move(queue_.front());
-      queue_.pop_front();
-      lock.unlock();
-      changed_.notify_all();
-      if (item.error) std::rethrow_exception(item.error);
-      ended_ = !item.element;
-      return std::move(item.element);
-    }
+        : input_(std::move(input)),
+          elements_(capacity, on_one_core, [this] { return input_->next(); }) {}
+    std::optional<Nest> next() override { return elements_.next(); }
 
    private:
-    void produce() {
-      use_one_core();
-      for (bool more = true; more;) {
-        Item item;
-        try {
-          item.element = input_->next();
-          more = item.element.has_value();
-        } catch (...) {
-          item.error = std::current_exception();
-        }
-        std::unique_lock<Mutex> lock(mutex_);
-        changed_.wait(lock, [this] { return stop_ || queue_.size() < capacity_; });
-        if (stop_) return;
-        queue_.push_back(std::move(item));
-        lock.unlock();
-        changed_.notify_all();
-      }
-    }
     std::unique_ptr<Iterator> input_;
-    std::size_t capacity_;
-    Mutex mutex_;
-    ConditionVariable changed_;
-    std::deque<Item> queue_;
-    bool stop_ = false;
-    bool ended_ = false;
-    std::thread thread_;
+    ProducedAhead<Nest> elements_;
   };
   std::size_t capacity_;
 };

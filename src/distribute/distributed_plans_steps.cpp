@@ -7,12 +7,8 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
-#include <deque>
-#include <exception>
-#include <thread>
-
-#include "base/mutex.h"
 #include "data/iteration.h"
+#include "data/produced_ahead.h"
 #include "distribute/thread_team.h"
 #include "tutti/base/log.h"
 
@@ -184,86 +180,58 @@ class CopyLane {
 /// replicas compute on.
 class StepsAhead : public DistributedIterator {
  public:
-  StepsAhead(std::unique_ptr<DistributedIterator> steps, std::shared_ptr<const Dealing> dealing,
+  StepsAhead(std::unique_ptr<DistributedIterator> steps, const Dealing& dealing,
              int64_t steps_ahead)
-      : steps_(std::move(steps)), capacity_(static_cast<std::size_t>(steps_ahead)) {
-    for (const DeviceName& device : dealing->devices) {
-      lanes_.emplace_back();
-      if (dealing->fetch_to_device && is_accelerator(device)) lanes_.back().emplace(device);
-    }
-    thread_ = std::thread([this] { produce(); });
-  }
-  ~StepsAhead() override {
-    {
-      MutexLock lock(mutex_);
-      stop_ = true;
-    }
-    changed_.notify_all();
-    thread_.join();
-  }
+      : steps_(std::move(steps)),
+        lanes_(lanes_of(dealing)),
+        ahead_(
+            static_cast<std::size_t>(steps_ahead),
+            [](const std::function<void()>& work) {
+              ThreadTeam team(1);
+              work();
+            },
+            [this] { return make(); }) {}
 
   std::optional<std::vector<Nest>> next() override {
-    if (ended_) return std::nullopt;
-    std::unique_lock<Mutex> lock(mutex_);
-    changed_.wait(lock, [this] { return !queue_.empty(); });
-    Item item = std::move(queue_.front());
-    queue_.pop_front();
-    lock.unlock();
-    changed_.notify_all();
-    if (item.error) std::rethrow_exception(item.error);
-    ended_ = !item.step;
-    if (ended_) return std::nullopt;
-    for (std::size_t replica = 0; replica < item.copied.size(); ++replica) {
-      if (lanes_[replica]) lanes_[replica]->take_over((*item.step)[replica], *item.copied[replica]);
+    auto item = ahead_.next();
+    if (!item) return std::nullopt;
+    for (std::size_t replica = 0; replica < item->copied.size(); ++replica) {
+      if (lanes_[replica]) lanes_[replica]->take_over(item->step[replica], *item->copied[replica]);
     }
-    return std::move(item.step);
+    return std::move(item->step);
   }
 
  private:
-  /// A step, the end (neither), or the exception that stood in its place.
   struct Item {
-    std::optional<std::vector<Nest>> step;
+    std::vector<Nest> step;
     std::vector<std::optional<c10::Event>> copied;
-    std::exception_ptr error;
   };
-  void produce() {
-    ThreadTeam team(1);
-    for (bool more = true; more;) {
-      Item item;
-      try {
-        item.step = steps_->next();
-        more = item.step.has_value();
-        if (more) copy(item);
-      } catch (...) {
-        item.step.reset();
-        item.error = std::current_exception();
-      }
-      std::unique_lock<Mutex> lock(mutex_);
-      changed_.wait(lock, [this] { return stop_ || queue_.size() < capacity_; });
-      if (stop_) return;
-      queue_.push_back(std::move(item));
-      lock.unlock();
-      changed_.notify_all();
+  using Lanes = std::vector<std::optional<CopyLane>>;  // none where the piece stays on the host
+
+  static Lanes lanes_of(const Dealing& dealing) {
+    Lanes lanes;
+    for (const DeviceName& device : dealing.devices) {
+      lanes.emplace_back();
+      if (dealing.fetch_to_device && is_accelerator(device)) lanes.back().emplace(device);
     }
+    return lanes;
   }
-  void copy(Item& item) const {
+  std::optional<Item> make() {
+    auto step = steps_->next();
+    if (!step) return std::nullopt;
+    Item item{std::move(*step), {}};
     for (std::size_t replica = 0; replica < lanes_.size(); ++replica) {
       item.copied.emplace_back();
       if (!lanes_[replica]) continue;
-      Nest& piece = (*item.step)[replica];
+      Nest& piece = item.step[replica];
       piece = lanes_[replica]->start(piece, item.copied.back().emplace(lanes_[replica]->type()));
     }
+    return item;
   }
 
   std::unique_ptr<DistributedIterator> steps_;
-  std::size_t capacity_;
-  std::vector<std::optional<CopyLane>> lanes_;  // none where the piece stays on the host
-  Mutex mutex_;
-  ConditionVariable changed_;
-  std::deque<Item> queue_;
-  bool stop_ = false;
-  bool ended_ = false;
-  std::thread thread_;
+  Lanes lanes_;
+  data::ProducedAhead<Item> ahead_;
 };
 
 }  // namespace
@@ -279,7 +247,7 @@ std::unique_ptr<DistributedIterator> deal(std::vector<std::unique_ptr<data::Iter
   auto steps = std::make_unique<DealingIterator>(std::move(streams), dealing, threads,
                                                  dealing->fetch_to_device && !ahead);
   if (!ahead) return steps;
-  return std::make_unique<StepsAhead>(std::move(steps), std::move(dealing), steps_ahead);
+  return std::make_unique<StepsAhead>(std::move(steps), *dealing, steps_ahead);
 }
 
 }  // namespace tutti::distribute
