@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/environment.h"
 #include "distribute/distributed_plans_steps.h"
 
 namespace tutti::distribute {
@@ -54,12 +55,16 @@ class DealingPlan : public DistributedPlan {
 
  private:
   /// One step ahead of the cutting of rows saves less than its thread takes from CPU devices; of
-  /// functions of the user, more.
+  /// functions of the user, more. With one replica, or replicas one by one, functions stay on the
+  /// caller's thread: what they share with the program is then used in the order of the program.
   int64_t steps_ahead() const {
-    const bool worth_a_thread =
-        buffer_size_ > 1 || accelerators_ ||
-        std::any_of(streams_.begin(), streams_.end(),
-                    [](const data::PlanPtr& stream) { return stream->runs_functions(); });
+    if (buffer_size_ > 1 || accelerators_) return buffer_size_;
+    const bool in_parallel =
+        dealing_->devices.size() > 1 && !environment_flag("TUTTI_SEQUENTIAL_REPLICAS");
+    const bool worth_a_thread = in_parallel && std::any_of(streams_.begin(), streams_.end(),
+                                                           [](const data::PlanPtr& stream) {
+                                                             return stream->runs_functions();
+                                                           });
     return worth_a_thread ? buffer_size_ : 0;
   }
   /// Only then is a step that not all replicas have data for a step.

@@ -204,6 +204,23 @@ TEST(StepsAhead, OnCpuDevicesFunctionsRunAheadOnOneThreadUnlessTheBufferIsZero) 
   }
 }
 
+TEST(StepsAhead, WithOneReplicaOrReplicasOneByOneFunctionsStayOnTheCallersThread) {
+  const auto threads_under = [](int replicas) {
+    auto strategy = mirrored(replicas);
+    Threads threads;
+    const auto dataset = data::range(16).map([&](const Tensor& x) { return threads(x); }).batch(4);
+    steps_of(strategy->distribute_dataset(dataset));
+    return threads.seen();
+  };
+  const std::set<std::thread::id> here{std::this_thread::get_id()};
+  EXPECT_EQ(threads_under(1), here);
+  EXPECT_NE(threads_under(2), here);
+  ::setenv("TUTTI_SEQUENTIAL_REPLICAS", "1", 1);
+  const auto one_by_one = threads_under(2);
+  ::unsetenv("TUTTI_SEQUENTIAL_REPLICAS");
+  EXPECT_EQ(one_by_one, here);
+}
+
 /// The numbers 0 to 15, without a function of the user.
 class Watched : public data::Plan {
  public:

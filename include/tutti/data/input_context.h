@@ -44,8 +44,9 @@ struct InputOptions {
   /// only with fetch_to_device = false (InvalidArgument).
   bool place_dataset_on_device = false;
   /// Elements made ahead for each replica, by one thread a process; 0: none. Negative is
-  /// InvalidArgument. On CPU devices 1 is none too unless the pass runs functions of the
-  /// user (map, filter, from_generator): the replicas need the cores. The values of a pass never
+  /// InvalidArgument. On CPU devices 1 is none too unless several replicas run in
+  /// parallel and the pass runs functions of the user (map, filter, from_generator): the replicas
+  /// need the cores. The values of a pass never
   /// depend on it; functions of the pipeline run on that thread. A pass that is left early may have
   /// begun a later round of a repeat, whose shuffles then are one order further.
   int64_t per_replica_buffer_size = 1;
