@@ -1,6 +1,7 @@
 // fit and its relatives on datasets that were distributed before.
 
 #include "keras/line_model.h"
+#include "tutti/base/log.h"
 #include "tutti/keras/training.h"
 
 namespace tutti::keras {
@@ -58,6 +59,20 @@ TEST(DistributedInput, Spec115_MovingStatisticsOfAnEmptyReplicaAreNumbers) {
             {.epochs = 3, .verbose = 0});
   for (const Tensor& weight : model.get_weights())
     EXPECT_TRUE(at::isfinite(weight).all().item<bool>());
+}
+
+TEST(DistributedInput, TheDebugLogSaysHowLongAnEpochWaitedForData) {
+  auto strategy = replicas(2);
+  auto scope = strategy->scope();
+  auto model = still();
+  const LogLevel before = log_level();
+  set_log_level(LogLevel::kDebug);
+  ::testing::internal::CaptureStderr();
+  model->fit(strategy->distribute_dataset(six_rows()), {.epochs = 2, .verbose = 0});
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  set_log_level(before);
+  EXPECT_NE(said.find("epoch 2: "), std::string::npos) << said;
+  EXPECT_NE(said.find(" ms of them waiting for data"), std::string::npos) << said;
 }
 
 }  // namespace

@@ -98,6 +98,13 @@ History TrainLoop::run() {
   return history_;
 }
 
+void TrainLoop::log_epoch(int64_t epoch, int64_t steps, Clock::duration took) const {
+  using Milliseconds = std::chrono::duration<double, std::milli>;
+  log_debug("fit [", model_.name(), "]: epoch ", epoch + 1, ": ", steps, " steps in ",
+            Milliseconds(took).count(), " ms, ", Milliseconds(waited_).count(),
+            " ms of them waiting for data");
+}
+
 bool TrainLoop::validates_after(int64_t epoch) const {
   return validation_ != nullptr &&
          (epoch + 1) % std::max<int64_t>(1, options_.validation_freq) == 0;
@@ -112,9 +119,12 @@ void TrainLoop::run_epoch(int64_t epoch) {
   model_.training_->in_epoch = true;
   int64_t step = 0;
   const int64_t end = options_.steps_per_epoch.value_or(-1);
+  const auto begin = Clock::now();
+  waited_ = {};
   do {
     if (!run_execution(step, end)) break;
   } while ((end < 0 || step < end) && !model_.stop_training);
+  log_epoch(epoch, step, Clock::now() - begin);
   model_.training_->in_epoch = false;
   if (step == 0) {
     throw InvalidArgument(cat(
@@ -175,16 +185,23 @@ void TrainLoop::draw(int64_t seen) {
   bar_->update(seen, values_of(*logs_), /*finalize=*/false);
 }
 
+std::optional<Step> TrainLoop::wait_for_data() {
+  const auto begin = Clock::now();
+  auto step = training_->next();
+  waited_ += Clock::now() - begin;
+  return step;
+}
+
 std::optional<Step> TrainLoop::next_step(int64_t step) {
   if (!started_) {
     training_->start(model_.training_->next_random_step());
     started_ = true;
   }
-  auto next = training_->next();
+  auto next = wait_for_data();
   if (next || !options_.steps_per_epoch) return next;
   if (step == 0) {  // at the border of an epoch a finite dataset begins again
     training_->start(model_.training_->next_random_step());
-    if ((next = training_->next())) return next;
+    if ((next = wait_for_data())) return next;
   }
   if (step > 0) warn_out_of_data("fit", model_);
   out_of_data_ = true;

@@ -1,6 +1,7 @@
 #pragma once
 // The loops behind fit, evaluate and predict.
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
@@ -30,7 +31,11 @@ class TrainLoop {
  private:
   void run_epoch(int64_t epoch);
   bool run_execution(int64_t& step, int64_t end);
+  using Clock = std::chrono::steady_clock;
   std::optional<Step> next_step(int64_t step);
+  std::optional<Step> wait_for_data();
+  /// At the log level `debug`: how long the epoch took, and how much of it was waiting.
+  void log_epoch(int64_t epoch, int64_t steps, Clock::duration took) const;
   void draw(int64_t seen);
   Logs batch_logs(const callbacks::AnyCallback& callback);
   bool validates_after(int64_t epoch) const;
@@ -45,6 +50,7 @@ class TrainLoop {
   bool started_ = false;
   bool out_of_data_ = false;
   int64_t known_steps_ = -1;
+  Clock::duration waited_{};  ///< for data, in this epoch
   std::optional<Logs> logs_;  ///< of the batch just finished, read once
 };
 
