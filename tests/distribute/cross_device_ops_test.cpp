@@ -1,5 +1,5 @@
 // CrossDeviceOps: one contract that every algorithm that runs on CPUs must keep, and what is
-// particular to each.
+// particular to each. Longer than usual: the oracle and the cases are one contract for all of them.
 
 #include "tutti/distribute/cross_device_ops.h"
 

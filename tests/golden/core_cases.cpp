@@ -1,6 +1,6 @@
 // distribute_core.json: one call of the core API under one strategy. Each group of cases is a
 // function that makes the call and says what came back; the comparison is common. The groups of
-// variables are in variable_cases.cpp.
+// variables are in variable_cases.cpp. Longer than usual: one table of groups over one comparison.
 
 #include <functional>
 #include <map>

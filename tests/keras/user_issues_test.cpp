@@ -1,4 +1,5 @@
-// Rows of spec/user_issues.md on arithmetic, graphs, BatchNormalization and the training loop.
+// Rows of spec/user_issues.md on arithmetic, graphs, BatchNormalization and the training loop: one
+// list in the order of its rows, longer than usual for that.
 
 #include <unistd.h>
 
