@@ -33,15 +33,15 @@ int count_cores() {
 }
 
 const ThreadLibraries& libraries() {
-  static const ThreadLibraries found;
-  return found;
+  static const ThreadLibraries kFound;
+  return kFound;
 }
 
 }  // namespace
 
 int available_cores() {
-  static const int count = count_cores();
-  return count;
+  static const int kCount = count_cores();
+  return kCount;
 }
 
 ThreadTeam::ThreadTeam(int threads) {

@@ -106,13 +106,13 @@ struct Step {
 };
 
 const std::vector<Step>& steps() {
-  static const std::vector<Step> all = {
+  static const std::vector<Step> kAll = {
       {{{3, 7, 3, 39}, {7, 0}, {12}, {3}}},
       {{{1}, {}, {1, 1, 1}, {20, 2}}},
       {{{}, {}, {}, {}}},  // rows of nobody, which is a gradient of zero
       {{{30, 31, 32}, {5}, {6}, {7}}, true},
   };
-  return all;
+  return kAll;
 }
 
 Tensors initial_weights() {
