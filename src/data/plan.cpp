@@ -40,6 +40,19 @@ Nest cloned(const Nest& element) {
   return element.map_leaves([](const Tensor& leaf) { return leaf.detach().clone(); });
 }
 
+Nest Iterator::save() const {
+  throw FailedPrecondition(
+      "save iterator: a pass over a source or function with a state of its own, expected a "
+      "pipeline "
+      "whose place can be told; take from_generator and the like out of it");
+}
+
+void Iterator::restore(const Nest& state) {
+  throw FailedPrecondition(
+      "restore iterator: a pass over a source or function with a state of its own, expected a "
+      "pipeline whose place can be told");
+}
+
 Nest RowTable::row(int64_t index) const {
   if (index >= num_rows && behind) return behind->row(index - num_rows);
   return structure.map_leaves([index](const Tensor& column) { return own_row(column, index); });

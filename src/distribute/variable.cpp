@@ -178,6 +178,7 @@ StatePtr make_variable_state(const Tensor& initial_value, const VariableOptions&
   if (state->kind == VariableKind::kMirrored)
     state->synchronization = VariableSynchronization::kOnWrite;
   state->aggregation = options.aggregation;
+  state->constraint = options.constraint;
   state->trainable = options.trainable.value_or(!on_read && initial_value.is_floating_point()) &&
                      initial_value.is_floating_point();
   state->strategy = &strategy;
@@ -312,6 +313,9 @@ void Variable::set_trainable(bool trainable) {
 }
 VariableSynchronization Variable::synchronization() const { return state().synchronization; }
 VariableAggregation Variable::aggregation() const { return state().aggregation; }
+const std::function<Tensor(const Tensor&)>& Variable::constraint() const {
+  return state_->constraint;
+}
 at::IntArrayRef Variable::sizes() const { return state().shape; }
 at::ScalarType Variable::dtype() const { return state().dtype; }
 int64_t Variable::numel() const { return c10::multiply_integers(state().shape); }

@@ -31,6 +31,7 @@ struct VariableState {
   VariableKind kind = VariableKind::kPlain;
   VariableSynchronization synchronization = VariableSynchronization::kOnWrite;
   VariableAggregation aggregation = VariableAggregation::kNone;
+  std::function<Tensor(const Tensor&)> constraint;
   distribute::Strategy* strategy = nullptr;
   std::weak_ptr<void> strategy_lifetime;
   std::vector<int64_t> shape;  // these two never change: any replica may read them at any time

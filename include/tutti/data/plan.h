@@ -70,6 +70,15 @@ class Iterator {
   /// Appends the indices of up to `count` next elements; fewer at the end. Those in front of one
   /// that throws have been appended then.
   virtual void next_rows(int64_t count, std::vector<int64_t>& indices) {}
+
+  /// Where the pass stands, as a nest of tensors and strings (map keys name the parts): positions,
+  /// the contents of buffers, the states of random numbers. FailedPrecondition where that cannot be
+  /// had (a generator function of the user). Between two calls of next.
+  virtual Nest save() const;
+  /// On a new iterator of an equal pipeline, before its first next: goes on where save was called,
+  /// with exactly the element that came next there. DataLoss or InvalidArgument when `state` is not
+  /// that of such a pipeline; the iterator is of no use then.
+  virtual void restore(const Nest& state);
 };
 
 /// A description of a pipeline: immutable but for caches and reshuffling seeds, shared by all who

@@ -5,6 +5,7 @@
 
 #include <concepts>
 #include <cstdint>
+#include <functional>
 #include <iosfwd>
 #include <memory>
 #include <optional>
@@ -34,6 +35,9 @@ struct VariableOptions {
   VariableSynchronization synchronization = VariableSynchronization::kAuto;
   /// MEAN needs a floating dtype where a strategy mirrors variables (InvalidArgument).
   VariableAggregation aggregation = VariableAggregation::kNone;
+  /// What an optimizer makes of the value after each update: `constraint(value)`, of the same shape
+  /// and dtype, a function of nothing else.
+  std::function<Tensor(const Tensor&)> constraint = {};
 };
 
 namespace internal {
@@ -128,6 +132,7 @@ class Variable {
   void set_trainable(bool trainable);
   VariableSynchronization synchronization() const;
   VariableAggregation aggregation() const;
+  const std::function<Tensor(const Tensor&)>& constraint() const;
   at::IntArrayRef sizes() const;
   at::ScalarType dtype() const;
   int64_t numel() const;

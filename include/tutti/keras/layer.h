@@ -3,13 +3,16 @@
 
 #include <concepts>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "tutti/distribute/variable.h"
+#include "tutti/keras/dtype_policy.h"
 #include "tutti/keras/initializers.h"
 #include "tutti/keras/regularizers.h"
 
@@ -23,16 +26,33 @@ struct WeightOptions {
   Shape shape;  ///< as the user sees it (a Conv2D kernel is HWIO)
   Initializer initializer;
   Regularizer regularizer = {};
+  /// Applied to the weight after each update by an optimizer.
+  std::function<Tensor(const Tensor&)> constraint = {};
   bool trainable = true;
   VariableSynchronization synchronization = VariableSynchronization::kAuto;
   VariableAggregation aggregation = VariableAggregation::kNone;
   /// Order in which dimensions are stored, outermost first; empty: as the user sees it. {3, 2, 0,
   /// 1} stores HWIO as OIHW.
   std::vector<int64_t> storage_order = {};
+  /// Unset: the policy's variable dtype.
+  std::optional<at::ScalarType> dtype = std::nullopt;
+};
+
+/// What a call carries besides its inputs.
+struct CallArguments {
+  bool training = false;
+  /// For each input, undefined where it has none: bool [batch, time], true where a step counts.
+  /// Shorter than the inputs, or empty: no more masks.
+  std::vector<Tensor> masks = {};
+  Tensor mask(std::size_t input) const { return input < masks.size() ? masks[input] : Tensor(); }
 };
 
 /// Base of every layer. A layer is built once, by its first call or by build_for; in `run` replica
 /// 0 builds while the others wait.
+///
+/// A layer of one input and one output overrides `call`, `compute_output_shape` and `build`; one of
+/// several inputs or outputs, or one that reads masks, overrides `call_all`,
+/// `compute_output_shapes` and `build_all` instead.
 class LayerImpl {
  public:
   /// `name` empty: the class name in snake case with a number behind it. `input_shape` (without
@@ -47,13 +67,29 @@ class LayerImpl {
   /// Arguments as a JSON object text from which `layer_from_config` makes the layer again.
   virtual std::string config() const = 0;
   /// Input shape → output shape. Throws InvalidArgument for an input that the layer cannot take.
-  virtual Shape compute_output_shape(const Shape& input) const = 0;
+  /// The default asks compute_output_shapes, and is InvalidArgument when there are several outputs.
+  virtual Shape compute_output_shape(const Shape& input) const;
+  /// The same for several inputs and outputs. The default takes one input, and asks
+  /// compute_output_shape.
+  virtual std::vector<Shape> compute_output_shapes(const std::vector<Shape>& inputs) const;
+  /// The mask of the outputs, given the inputs' masks; undefined: none. The default hands the first
+  /// input's on when supports_masking().
+  virtual Tensor compute_mask(const std::vector<Tensor>& inputs,
+                              const CallArguments& arguments) const;
+  /// True: a mask of the input is one of the output too.
+  virtual bool supports_masking() const { return false; }
+  /// True: call_all must be given the masks, or compute_mask may give one where no input had any.
+  virtual bool uses_masks() const { return false; }
 
-  /// Builds when needed, then call(). Regularisation losses are not computed here, but in losses().
+  /// Builds when needed, casts floating inputs to the policy's compute dtype, then call().
+  /// Regularisation losses are not computed here, but in losses(). InvalidArgument when the layer
+  /// has several outputs.
   Tensor operator()(const Tensor& input, bool training);
+  std::vector<Tensor> operator()(const std::vector<Tensor>& inputs, const CallArguments& arguments);
   /// Makes the weights for inputs of this shape (batch dimension included); a second call is
   /// without effect.
-  void build_for(const Shape& input);
+  void build_for(const Shape& input) { build_for(std::vector<Shape>{input}); }
+  void build_for(const std::vector<Shape>& inputs);
   bool built() const { return built_; }
   /// Of one sample, as the user gave it; empty when not given.
   const Shape& input_shape() const { return input_shape_; }
@@ -61,32 +97,55 @@ class LayerImpl {
   const std::string& name() const { return name_; }
   void set_name(std::string name) { name_ = std::move(name); }
   bool trainable() const { return trainable_; }
-  void set_trainable(bool trainable) { trainable_ = trainable; }
+  virtual void set_trainable(bool trainable);
+  const DTypePolicy& dtype_policy() const { return policy_; }
+  /// Before the layer is built (FailedPrecondition).
+  void set_dtype_policy(const DTypePolicy& policy);
   /// All weights in the order in which they were made. Throws FailedPrecondition before the layer
   /// is built, if it has weights.
-  const std::vector<Variable>& weights() const;
-  std::vector<Variable> trainable_weights() const;
+  virtual std::vector<Variable> weights() const;
+  virtual std::vector<Variable> trainable_weights() const;
   /// Penalties of this layer's regularised weights, one scalar each, with gradient; none when it is
   /// not trainable.
-  std::vector<Tensor> losses() const;
+  virtual std::vector<Tensor> losses() const;
   /// Weights of more entries than `numel` become InvalidArgument: for layers from descriptions that
   /// are not trusted.
   void limit_weights(int64_t numel) { weight_limit_ = numel; }
 
  protected:
   virtual void build(const Shape& input) {}
-  virtual Tensor call(const Tensor& input, bool training) = 0;
+  /// The default builds for the first of the inputs.
+  virtual void build_all(const std::vector<Shape>& inputs);
+  /// Called with inputs in the compute dtype. The default asks call_all.
+  virtual Tensor call(const Tensor& input, bool training);
+  /// The default takes one input, and asks call().
+  virtual std::vector<Tensor> call_all(const std::vector<Tensor>& inputs,
+                                       const CallArguments& arguments);
+  /// False: inputs come as they are, whatever the policy (labels, indices held as floats).
+  virtual bool autocasts() const { return true; }
   virtual bool has_weights() const { return false; }
   Variable add_weight(const WeightOptions& options);
+  /// The weight's value in the compute dtype, with gradient.
+  Tensor value_of(const Variable& weight) const {
+    Tensor value = weight.value();
+    return mixed_ && value.is_floating_point() ? value.to(policy_.compute_dtype()) : value;
+  }
+  /// Adds a layer that belongs to this one: its weights, losses and trainable flag are counted
+  /// here.
+  void track(std::shared_ptr<LayerImpl> inner);
 
  private:
-  void build_now(const Shape& input);
+  void build_now(const std::vector<Shape>& inputs);
+  Tensor cast(const Tensor& input) const;
 
   std::string name_;
   Shape input_shape_;
   bool built_ = false;
   bool trainable_ = true;
   int64_t weight_limit_ = std::numeric_limits<int64_t>::max();
+  DTypePolicy policy_;
+  bool mixed_ = false;  ///< compute and variable dtypes differ
+  std::vector<std::shared_ptr<LayerImpl>> inner_;
   std::vector<Variable> weights_;
   std::vector<std::pair<Variable, Regularizer>> penalties_;
 };

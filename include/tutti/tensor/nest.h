@@ -11,20 +11,24 @@
 
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
+#include "tutti/tensor/string_tensor.h"
 #include "tutti/tensor/tensor.h"
 
 namespace tutti {
 
-enum class NestKind { kNone, kLeaf, kTuple, kList, kMap };
+enum class NestKind { kNone, kLeaf, kTuple, kList, kMap, kStrings };
 
 /// A value type: copying copies the structure and the leaves (a Tensor leaf shares its storage).
-/// Maps are ordered by key, as TensorFlow flattens them.
+/// Maps are ordered by key, as TensorFlow flattens them. Strings stand in it as a StringTensor, a
+/// component that is no leaf: what visits leaves passes it by, what maps them keeps it as it is.
 template <class Leaf>
 class NestOf {
  public:
   NestOf() = default;  // NOLINT: the empty nest, Python's None
   NestOf(Leaf leaf)
       : value_(std::in_place_index<1>, std::move(leaf)) {}  // NOLINT: a leaf is a nest
+  NestOf(StringTensor strings)
+      : value_(std::in_place_index<3>, std::move(strings)) {}  // NOLINT: so are strings
   static NestOf tuple(std::vector<NestOf> items) {
     return NestOf(NestKind::kTuple, {}, std::move(items));
   }
@@ -44,6 +48,7 @@ class NestOf {
   NestKind kind() const {
     if (value_.index() == 0) return NestKind::kNone;
     if (value_.index() == 1) return NestKind::kLeaf;
+    if (value_.index() == 3) return NestKind::kStrings;
     return std::get<2>(value_).kind;
   }
   bool is_leaf() const { return value_.index() == 1; }
@@ -56,7 +61,15 @@ class NestOf {
   }
   Leaf& leaf() { return const_cast<Leaf&>(std::as_const(*this).leaf()); }
 
-  /// Children of a tuple, list or map (a map's in the order of keys()); empty for a leaf or none.
+  bool is_strings() const { return value_.index() == 3; }
+  /// The strings themselves. Throws InvalidArgument when this is something else.
+  const StringTensor& strings() const {
+    if (!is_strings())
+      throw InvalidArgument(cat("nest: found ", structure(), ", expected strings"));
+    return std::get<3>(value_);
+  }
+
+  /// Children of a tuple, list or map (a map's in the order of keys()); empty for anything else.
   const std::vector<NestOf>& items() const {
     static const std::vector<NestOf> kEmpty;
     return value_.index() == 2 ? std::get<2>(value_).items : kEmpty;
@@ -84,13 +97,15 @@ class NestOf {
     throw NotFound(cat("nest: key \"", key, "\", expected one of ", join(keys(), ", ")));
   }
 
-  /// The structure with `*` for each leaf: `(*, {a: *})`.
+  /// The structure with `*` for each leaf and `strings` for strings: `(*, {a: *})`.
   std::string structure() const {
     switch (kind()) {
       case NestKind::kNone:
         return "None";
       case NestKind::kLeaf:
         return "*";
+      case NestKind::kStrings:
+        return "strings";
       case NestKind::kTuple:
         return cat("(", join_items(), size() == 1 ? ",)" : ")");
       case NestKind::kList:
@@ -115,6 +130,7 @@ class NestOf {
     using Result = NestOf<std::decay_t<std::invoke_result_t<Function&, const Leaf&>>>;
     if (kind() == NestKind::kNone) return Result();
     if (is_leaf()) return Result(function(std::get<1>(value_)));
+    if (is_strings()) return Result(std::get<3>(value_));
     std::vector<Result> mapped;
     mapped.reserve(size());
     for (const NestOf& item : items()) mapped.push_back(item.map_leaves(function));
@@ -141,7 +157,7 @@ class NestOf {
     return text;
   }
 
-  std::variant<std::monostate, Leaf, Branch> value_;
+  std::variant<std::monostate, Leaf, Branch, StringTensor> value_;
 };
 
 /// A nest of tensors: one element of a dataset, for example.

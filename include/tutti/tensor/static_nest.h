@@ -41,6 +41,12 @@ struct NestTraits<Tensor> {
   static Tensor from_nest(const Nest& nest) { return nest.leaf(); }
 };
 
+template <>
+struct NestTraits<StringTensor> {
+  static Nest to_nest(const StringTensor& strings) { return Nest(strings); }
+  static StringTensor from_nest(const Nest& nest) { return nest.strings(); }
+};
+
 template <class... Items>
 struct NestTraits<std::tuple<Items...>> {
   static Nest to_nest(const std::tuple<Items...>& value) {

@@ -144,8 +144,9 @@ class BatchNormalizationImpl : public LayerImpl {
 BatchNormalization::BatchNormalization(const BatchNormalizationOptions& options)
     : Layer(std::make_shared<BatchNormalizationImpl>(options)) {}
 
-Layer batch_normalization_from(const Json& json, const Shape& input_shape,
-                               const std::string& name) {
+namespace {
+
+Layer batch_normalization_from(const Json& json, const LayerBase& base) {
   BatchNormalizationOptions options;
   options.axis = member<int64_t>(json, "axis", -1);
   options.momentum = member<double>(json, "momentum", 0.99);
@@ -153,9 +154,15 @@ Layer batch_normalization_from(const Json& json, const Shape& input_shape,
   options.center = member<bool>(json, "center", true);
   options.scale = member<bool>(json, "scale", true);
   options.synchronized = member<bool>(json, "synchronized", false);
-  options.name = name;
-  options.input_shape = input_shape;
+  options.name = base.name;
+  options.input_shape = base.input_shape;
   return BatchNormalization(options);
 }
+
+constexpr LayerEntry kBatchNormalization[] = {{"BatchNormalization", batch_normalization_from}};
+
+}  // namespace
+
+LayerFamily batch_normalization_layers() { return kBatchNormalization; }
 
 }  // namespace tutti::keras::layers

@@ -1,10 +1,28 @@
 #pragma once
 // Reading and writing of layer arguments.
 
+#include <span>
+
 #include "keras/json.h"
 #include "tutti/keras/layers.h"
 
 namespace tutti::keras::layers {
+
+/// What the table makes for every layer alike.
+struct LayerBase {
+  std::string name;
+  Shape input_shape;
+};
+/// A class by its Keras name, and how one is made again of its config().
+struct LayerEntry {
+  const char* class_name;
+  Layer (*make)(const Json& config, const LayerBase& base);
+};
+using LayerFamily = std::span<const LayerEntry>;
+// The families, each in the file of its layers; layer_from_config (table.cpp) looks through them.
+LayerFamily simple_layers();
+LayerFamily kernel_layers();
+LayerFamily batch_normalization_layers();
 
 inline Json to_json(const Size2& size) { return Json::array({size.height, size.width}); }
 inline Size2 size_from(const Json& json, const char* key, Size2 fallback) {
@@ -36,6 +54,7 @@ inline Regularizer regularizer_from(const Json& json, const char* key) {
 inline Json base_config(const LayerImpl& layer) {
   Json json{{"name", layer.name()}, {"trainable", layer.trainable()}};
   if (!layer.input_shape().empty()) json["input_shape"] = layer.input_shape();
+  if (layer.dtype_policy().name() != "float32") json["dtype"] = layer.dtype_policy().name();
   return json;
 }
 

@@ -55,16 +55,16 @@ class DenseImpl : public LayerImpl {
     }
   }
   Tensor call(const Tensor& input, bool training) override {
-    const Tensor kernel = kernel_.value();
+    const Tensor kernel = value_of(kernel_);
     if (input.dim() == 0 || input.size(-1) != kernel.size(0)) {
       throw InvalidArgument(cat("Dense [", name(), "]: input of shape ", shape_text(input.sizes()),
                                 ", expected ", kernel.size(0),
                                 " features, those it was built with"));
     }
     if (input.dim() == 2 && options_.use_bias)
-      return activate(options_.activation, at::addmm(bias_.value(), input, kernel));
+      return activate(options_.activation, at::addmm(value_of(bias_), input, kernel));
     Tensor output = at::matmul(input, kernel);
-    if (options_.use_bias) output = output + bias_.value();
+    if (options_.use_bias) output = output + value_of(bias_);
     return activate(options_.activation, output);
   }
 
@@ -163,10 +163,11 @@ class Conv2DImpl : public LayerImpl {
             at::constant_pad_nd(images, {columns.before, columns.after, rows.before, rows.after});
       }
     }
-    const Tensor output = at::conv2d(
-        images, kernel_.value().permute({3, 2, 0, 1}), options_.use_bias ? bias_.value() : Tensor(),
-        {options_.strides.height, options_.strides.width}, padding,
-        {options_.dilation_rate.height, options_.dilation_rate.width}, options_.groups);
+    const Tensor output =
+        at::conv2d(images, value_of(kernel_).permute({3, 2, 0, 1}),
+                   options_.use_bias ? value_of(bias_) : Tensor(),
+                   {options_.strides.height, options_.strides.width}, padding,
+                   {options_.dilation_rate.height, options_.dilation_rate.width}, options_.groups);
     return to_channels_last(activate(options_.activation, output));
   }
 
@@ -186,7 +187,9 @@ Dense::Dense(int64_t units, const DenseOptions& options)
 Conv2D::Conv2D(int64_t filters, Size2 kernel_size, const Conv2DOptions& options)
     : Layer(std::make_shared<Conv2DImpl>(filters, kernel_size, options)) {}
 
-Layer dense_from(const Json& json, const Shape& input_shape, const std::string& name) {
+namespace {
+
+Layer dense_from(const Json& json, const LayerBase& base) {
   DenseOptions options;
   options.activation = member<std::string>(json, "activation", "linear");
   options.use_bias = member<bool>(json, "use_bias", true);
@@ -195,12 +198,12 @@ Layer dense_from(const Json& json, const Shape& input_shape, const std::string& 
   options.bias_initializer = initializer_from(json, "bias_initializer", options.bias_initializer);
   options.kernel_regularizer = regularizer_from(json, "kernel_regularizer");
   options.bias_regularizer = regularizer_from(json, "bias_regularizer");
-  options.name = name;
-  options.input_shape = input_shape;
+  options.name = base.name;
+  options.input_shape = base.input_shape;
   return Dense(member<int64_t>(json, "units", 0), options);
 }
 
-Layer conv2d_from(const Json& json, const Shape& input_shape, const std::string& name) {
+Layer conv2d_from(const Json& json, const LayerBase& base) {
   Conv2DOptions options;
   options.strides = size_from(json, "strides", 1);
   options.padding = member<std::string>(json, "padding", "valid");
@@ -213,9 +216,15 @@ Layer conv2d_from(const Json& json, const Shape& input_shape, const std::string&
   options.bias_initializer = initializer_from(json, "bias_initializer", options.bias_initializer);
   options.kernel_regularizer = regularizer_from(json, "kernel_regularizer");
   options.bias_regularizer = regularizer_from(json, "bias_regularizer");
-  options.name = name;
-  options.input_shape = input_shape;
+  options.name = base.name;
+  options.input_shape = base.input_shape;
   return Conv2D(member<int64_t>(json, "filters", 0), size_from(json, "kernel_size", 1), options);
 }
+
+constexpr LayerEntry kKernelLayers[] = {{"Dense", dense_from}, {"Conv2D", conv2d_from}};
+
+}  // namespace
+
+LayerFamily kernel_layers() { return kKernelLayers; }
 
 }  // namespace tutti::keras::layers

@@ -57,46 +57,138 @@ namespace layers {
 
 LayerImpl::LayerImpl(const std::string& class_name, const std::string& name, Shape input_shape)
     : name_(name.empty() ? automatic_name(class_name) : name),
-      input_shape_(std::move(input_shape)) {}
+      input_shape_(std::move(input_shape)) {
+  set_dtype_policy(mixed_precision::global_policy());
+}
 
-Tensor LayerImpl::operator()(const Tensor& input, bool training) {
+void LayerImpl::set_dtype_policy(const DTypePolicy& policy) {
+  if (built_)
+    throw FailedPrecondition(
+        cat("dtype policy [", name_,
+            "]: the layer is built, expected to be set before its first call"));
+  policy_ = policy;
+  mixed_ = policy.compute_dtype() != policy.variable_dtype();
+}
+
+void LayerImpl::set_trainable(bool trainable) {
+  trainable_ = trainable;
+  for (const auto& layer : inner_) layer->set_trainable(trainable);
+}
+
+void LayerImpl::track(std::shared_ptr<LayerImpl> inner) { inner_.push_back(std::move(inner)); }
+
+Tensor LayerImpl::cast(const Tensor& input) const {
   if (!input.defined())
     throw InvalidArgument(
         cat(class_name(), " [", name_, "]: an undefined input, expected a batch"));
+  const bool fits = input.scalar_type() == policy_.compute_dtype();
+  return fits || !autocasts() || !input.is_floating_point() ? input
+                                                            : input.to(policy_.compute_dtype());
+}
+
+namespace {
+
+Shape shape_of_batch(const Tensor& input) {
+  Shape shape = input.sizes().vec();
+  if (!shape.empty()) shape[0] = -1;
+  return shape;
+}
+
+}  // namespace
+
+Tensor LayerImpl::operator()(const Tensor& input, bool training) {
+  const Tensor ready = cast(input);
+  if (!built_) build_for(shape_of_batch(ready));
+  return call(ready, training);
+}
+
+std::vector<Tensor> LayerImpl::operator()(const std::vector<Tensor>& inputs,
+                                          const CallArguments& arguments) {
+  std::vector<Tensor> ready;
+  ready.reserve(inputs.size());
+  for (const Tensor& input : inputs) ready.push_back(cast(input));
   if (!built_) {
-    Shape shape = input.sizes().vec();
-    if (!shape.empty()) shape[0] = -1;
-    build_for(shape);
+    std::vector<Shape> shapes;
+    for (const Tensor& input : ready) shapes.push_back(shape_of_batch(input));
+    build_for(shapes);
   }
-  return call(input, training);
+  return call_all(ready, arguments);
 }
 
-void LayerImpl::build_for(const Shape& input) {
-  if (built_) return;
-  distribute::once_for_all_replicas("build", [&] { build_now(input); });
+// Each of these two pairs has one that the layer overrides; the other one asks it.
+
+Tensor LayerImpl::call(const Tensor& input, bool training) {
+  std::vector<Tensor> outputs = call_all({input}, {training});
+  if (outputs.size() != 1)
+    throw InvalidArgument(cat(class_name(), " [", name_, "]: ", outputs.size(),
+                              " outputs, expected one; call it with a vector of inputs"));
+  return std::move(outputs[0]);
 }
 
-void LayerImpl::build_now(const Shape& input) {
+std::vector<Tensor> LayerImpl::call_all(const std::vector<Tensor>& inputs,
+                                        const CallArguments& arguments) {
+  if (inputs.size() != 1)
+    throw InvalidArgument(
+        cat(class_name(), " [", name_, "]: ", inputs.size(), " inputs, expected one"));
+  return {call(inputs[0], arguments.training)};
+}
+
+Shape LayerImpl::compute_output_shape(const Shape& input) const {
+  std::vector<Shape> outputs = compute_output_shapes({input});
+  if (outputs.size() != 1)
+    throw InvalidArgument(
+        cat(class_name(), " [", name_, "]: ", outputs.size(), " outputs, expected one"));
+  return std::move(outputs[0]);
+}
+
+std::vector<Shape> LayerImpl::compute_output_shapes(const std::vector<Shape>& inputs) const {
+  if (inputs.size() != 1)
+    throw InvalidArgument(
+        cat(class_name(), " [", name_, "]: ", inputs.size(), " inputs, expected one"));
+  return {compute_output_shape(inputs[0])};
+}
+
+Tensor LayerImpl::compute_mask(const std::vector<Tensor>& inputs,
+                               const CallArguments& arguments) const {
+  return supports_masking() ? arguments.mask(0) : Tensor();
+}
+
+void LayerImpl::build_all(const std::vector<Shape>& inputs) { build(inputs.at(0)); }
+
+void LayerImpl::build_for(const std::vector<Shape>& inputs) {
   if (built_) return;
-  compute_output_shape(input);  // says what is wrong with the shape before anything is made
-  build(input);
+  distribute::once_for_all_replicas("build", [&] { build_now(inputs); });
+}
+
+void LayerImpl::build_now(const std::vector<Shape>& inputs) {
+  if (built_) return;
+  compute_output_shapes(inputs);  // says what is wrong with the shape before anything is made
+  build_all(inputs);
   built_ = true;
 }
 
-const std::vector<Variable>& LayerImpl::weights() const {
+std::vector<Variable> LayerImpl::weights() const {
   if (!built_ && has_weights()) {
     throw FailedPrecondition(cat("weights [", name_,
                                  "]: the layer is not built, so it has no weights yet; give "
                                  "input_shape, call build, or call "
                                  "it once"));
   }
-  return weights_;
+  std::vector<Variable> all = weights_;
+  for (const auto& layer : inner_) {
+    for (Variable& weight : layer->weights()) all.push_back(std::move(weight));
+  }
+  return all;
 }
 
 std::vector<Variable> LayerImpl::trainable_weights() const {
   std::vector<Variable> trainable;
-  for (const Variable& weight : weights()) {
-    if (trainable_ && weight.trainable()) trainable.push_back(weight);
+  if (!trainable_) return trainable;
+  for (const Variable& weight : weights_) {
+    if (weight.trainable()) trainable.push_back(weight);
+  }
+  for (const auto& layer : inner_) {
+    for (Variable& weight : layer->trainable_weights()) trainable.push_back(std::move(weight));
   }
   return trainable;
 }
@@ -105,6 +197,9 @@ std::vector<Tensor> LayerImpl::losses() const {
   std::vector<Tensor> losses;
   if (!trainable_) return losses;  // as Keras: what is not trained has no penalty
   for (const auto& [weight, penalty] : penalties_) losses.push_back(penalty(weight.value()));
+  for (const auto& layer : inner_) {
+    for (Tensor& loss : layer->losses()) losses.push_back(std::move(loss));
+  }
   return losses;
 }
 
@@ -120,6 +215,8 @@ Variable LayerImpl::add_weight(const WeightOptions& options) {
                               weight_limit_, " entries"));
   }
   Tensor initial = options.initializer(options.shape);
+  const at::ScalarType dtype = options.dtype.value_or(policy_.variable_dtype());
+  if (initial.scalar_type() != dtype) initial = initial.to(dtype);
   if (!options.storage_order.empty()) {
     std::vector<int64_t> back(options.storage_order.size());
     for (std::size_t i = 0; i < back.size(); ++i)
@@ -131,6 +228,7 @@ Variable LayerImpl::add_weight(const WeightOptions& options) {
   variable.name = cat(name_, "/", options.name);
   variable.synchronization = options.synchronization;
   variable.aggregation = options.aggregation;
+  variable.constraint = options.constraint;
   Variable weight(initial, variable);
   weights_.push_back(weight);
   if (options.regularizer.defined()) penalties_.emplace_back(weight, options.regularizer);

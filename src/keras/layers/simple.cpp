@@ -1,4 +1,4 @@
-// The layers without weights, and the table by which a file names layers.
+// The layers without weights.
 
 #include <ATen/core/Generator.h>
 
@@ -9,10 +9,6 @@
 #include "tutti/distribute/strategy.h"
 
 namespace tutti::keras::layers {
-
-Layer dense_from(const Json& json, const Shape& input_shape, const std::string& name);
-Layer conv2d_from(const Json& json, const Shape& input_shape, const std::string& name);
-Layer batch_normalization_from(const Json& json, const Shape& input_shape, const std::string& name);
 
 namespace {
 
@@ -294,10 +290,9 @@ class RescalingImpl : public LayerImpl {
   double offset_;
 };
 
-Pooling2DOptions pooling_options(const Json& json, const Shape& input_shape,
-                                 const std::string& name) {
+Pooling2DOptions pooling_options(const Json& json, const LayerBase& base) {
   return {size_from(json, "strides", size_from(json, "pool_size", 2)),
-          member<std::string>(json, "padding", "valid"), name, input_shape};
+          member<std::string>(json, "padding", "valid"), base.name, base.input_shape};
 }
 
 }  // namespace
@@ -320,41 +315,52 @@ ActivationLayer::ActivationLayer(const keras::Activation& activation, const Laye
 Rescaling::Rescaling(double scale, const RescalingOptions& options)
     : Layer(std::make_shared<RescalingImpl>(scale, options)) {}
 
-Layer layer_from_config(const std::string& class_name, const std::string& config) {
-  const Json json = parse_object(cat("layer ", class_name), config);
-  const std::string name = member<std::string>(json, "name", "");
-  const Shape shape = member<Shape>(json, "input_shape", {});
-  const LayerOptions options{name, shape};
-  Layer layer;
-  if (class_name == "InputLayer") layer = Input(shape, name);
-  if (class_name == "Dense") layer = dense_from(json, shape, name);
-  if (class_name == "Conv2D") layer = conv2d_from(json, shape, name);
-  if (class_name == "BatchNormalization") layer = batch_normalization_from(json, shape, name);
-  if (class_name == "MaxPooling2D")
-    layer = MaxPooling2D(size_from(json, "pool_size", 2), pooling_options(json, shape, name));
-  if (class_name == "AveragePooling2D")
-    layer = AveragePooling2D(size_from(json, "pool_size", 2), pooling_options(json, shape, name));
-  if (class_name == "GlobalAveragePooling2D") layer = GlobalAveragePooling2D(options);
-  if (class_name == "Flatten") layer = Flatten(options);
-  if (class_name == "Reshape") layer = Reshape(member<Shape>(json, "target_shape", {}), options);
-  if (class_name == "Dropout") {
-    const auto seed =
-        json.contains("seed") ? std::optional(member<int64_t>(json, "seed", 0)) : std::nullopt;
-    layer = Dropout(member<double>(json, "rate", 0), {seed, name, shape});
-  }
-  if (class_name == "Activation")
-    layer = ActivationLayer(member<std::string>(json, "activation", "linear"), options);
-  if (class_name == "Rescaling")
-    layer = Rescaling(member<double>(json, "scale", 1),
-                      {member<double>(json, "offset", 0), name, shape});
-  if (layer.impl() == nullptr) {
-    throw Unimplemented(
-        cat("layer: class \"", class_name,
-            "\", expected one of this library's layers; a model with other layers is loaded by "
-            "making it and calling load_weights"));
-  }
-  layer->set_trainable(member<bool>(json, "trainable", true));
-  return layer;
+namespace {
+
+Layer dropout_from(const Json& json, const LayerBase& base) {
+  const auto seed =
+      json.contains("seed") ? std::optional(member<int64_t>(json, "seed", 0)) : std::nullopt;
+  return Dropout(member<double>(json, "rate", 0), {seed, base.name, base.input_shape});
 }
+
+constexpr LayerEntry kSimpleLayers[] = {
+    {"InputLayer",
+     [](const Json&, const LayerBase& base) -> Layer {
+       return Input(base.input_shape, base.name);
+     }},
+    {"MaxPooling2D",
+     [](const Json& json, const LayerBase& base) -> Layer {
+       return MaxPooling2D(size_from(json, "pool_size", 2), pooling_options(json, base));
+     }},
+    {"AveragePooling2D",
+     [](const Json& json, const LayerBase& base) -> Layer {
+       return AveragePooling2D(size_from(json, "pool_size", 2), pooling_options(json, base));
+     }},
+    {"GlobalAveragePooling2D",
+     [](const Json&, const LayerBase& base) -> Layer {
+       return GlobalAveragePooling2D({base.name, base.input_shape});
+     }},
+    {"Flatten",
+     [](const Json&, const LayerBase& base) -> Layer {
+       return Flatten({base.name, base.input_shape});
+     }},
+    {"Reshape",
+     [](const Json& json, const LayerBase& base) -> Layer {
+       return Reshape(member<Shape>(json, "target_shape", {}), {base.name, base.input_shape});
+     }},
+    {"Dropout", dropout_from},
+    {"Activation",
+     [](const Json& json, const LayerBase& base) -> Layer {
+       return ActivationLayer(member<std::string>(json, "activation", "linear"),
+                              {base.name, base.input_shape});
+     }},
+    {"Rescaling", [](const Json& json, const LayerBase& base) -> Layer {
+       return Rescaling(member<double>(json, "scale", 1),
+                        {member<double>(json, "offset", 0), base.name, base.input_shape});
+     }}};
+
+}  // namespace
+
+LayerFamily simple_layers() { return kSimpleLayers; }
 
 }  // namespace tutti::keras::layers
