@@ -1,7 +1,7 @@
-// Layout, little-endian:  magic "TUTTI\0\1\n" · u64 metadata bytes · u64 table bytes · u32 crc of
-// metadata and table · u32 crc of these 28 bytes · metadata · table · padding to 64 · tensors, each
-// at a multiple of 64.  A table entry: u32 name bytes, name, u8 dtype, u8 rank, rank x i64 sizes,
-// u64 offset, u64 bytes, u32 crc of the bytes.
+// A safetensors file: u64 bytes of the header · header, a JSON object, blanks behind it · the
+// tensors, one after another. The object has an entry {dtype, shape, data_offsets} for each tensor,
+// and in front of them `__metadata__` with our text and checksums, which other readers pass over
+// (docs/formats.md).
 
 #include "tutti/io/tensor_file.h"
 
@@ -9,13 +9,16 @@
 #include <sys/stat.h>
 #include <zlib.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string_view>
 
 #include "io/file.h"
@@ -28,14 +31,32 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little,
               "numbers are written as they lie in memory");
-constexpr char kMagic[8] = {'T', 'U', 'T', 'T', 'I', '\0', '\1', '\n'};
-constexpr std::size_t kHeader = 32;
-constexpr std::size_t kAlignment = 64;
-constexpr int kMaxRank = 64;  // LibTorch's
-// The number of a dtype in the file is its place here; places are never changed.
-constexpr std::array<at::ScalarType, 10> kDtypes{at::kFloat, at::kDouble, at::kHalf,  at::kBFloat16,
-                                                 at::kByte,  at::kChar,   at::kShort, at::kInt,
-                                                 at::kLong,  at::kBool};
+using Json = nlohmann::ordered_json;
+
+constexpr char kFormat[] = "tutti 1";
+constexpr std::size_t kAlignment = 64;          // of the first tensor
+constexpr uint64_t kLargestHeader = 100 << 20;  // as the safetensors library has it
+constexpr int kMaxRank = 64;                    // LibTorch's
+
+struct DtypeCode {
+  const char* code;
+  at::ScalarType dtype;
+};
+constexpr std::array<DtypeCode, 15> kDtypes{{{"F32", at::kFloat},
+                                             {"F64", at::kDouble},
+                                             {"F16", at::kHalf},
+                                             {"BF16", at::kBFloat16},
+                                             {"U8", at::kByte},
+                                             {"I8", at::kChar},
+                                             {"I16", at::kShort},
+                                             {"I32", at::kInt},
+                                             {"I64", at::kLong},
+                                             {"BOOL", at::kBool},
+                                             {"U16", at::kUInt16},
+                                             {"U32", at::kUInt32},
+                                             {"U64", at::kUInt64},
+                                             {"F8_E4M3", at::kFloat8_e4m3fn},
+                                             {"F8_E5M2", at::kFloat8_e5m2}}};
 
 uint32_t checksum(const void* data, std::size_t size) {
   uLong crc = crc32(0, nullptr, 0);
@@ -48,18 +69,15 @@ uint32_t checksum(const void* data, std::size_t size) {
   return static_cast<uint32_t>(crc);
 }
 
-template <class T>
-void put(std::string& out, T value) {
-  out.append(reinterpret_cast<const char*>(&value), sizeof(value));
+std::string hex(uint32_t number) {
+  char text[9];
+  std::snprintf(text, sizeof(text), "%08x", number);
+  return text;
 }
 
-std::size_t aligned(std::size_t offset) {
-  return (offset + kAlignment - 1) / kAlignment * kAlignment;
-}
-
-uint8_t dtype_number(const std::string& name, at::ScalarType dtype) {
-  for (std::size_t i = 0; i < kDtypes.size(); ++i) {
-    if (kDtypes[i] == dtype) return static_cast<uint8_t>(i);
+const char* dtype_code(const std::string& name, at::ScalarType dtype) {
+  for (const DtypeCode& known : kDtypes) {
+    if (known.dtype == dtype) return known.code;
   }
   throw Unimplemented(cat("write tensor [", name, "]: dtype ", dtype_name(dtype),
                           ", expected a real number type or bool; convert first"));
@@ -95,6 +113,13 @@ class FileReader {
       damaged(path_, cat("it cannot be read beyond byte ", at_));
     at_ += count;
   }
+  /// The next byte, which stays the next.
+  char peek() {
+    const int byte = std::fgetc(file_.get());
+    if (byte == EOF) damaged(path_, cat("it cannot be read beyond byte ", at_));
+    std::ungetc(byte, file_.get());
+    return static_cast<char>(byte);
+  }
   std::string read_text(uint64_t count) {
     if (count > left())
       damaged(path_, cat("it ends at byte ", size_, ", expected ", count, " bytes from ", at_));
@@ -113,36 +138,12 @@ class FileReader {
   uint64_t at_ = 0;
 };
 
-/// Takes values off the front of a text.
-class TextReader {
- public:
-  TextReader(const std::string& path, std::string_view text) : path_(path), text_(text) {}
-  template <class T>
-  T get() {
-    T value;
-    std::memcpy(&value, take(sizeof(T)).data(), sizeof(T));
-    return value;
-  }
-  std::string_view take(std::size_t count) {
-    if (count > text_.size()) damaged(path_, "its table ends early");
-    const std::string_view taken = text_.substr(0, count);
-    text_.remove_prefix(count);
-    return taken;
-  }
-  bool done() const { return text_.empty(); }
-
- private:
-  const std::string& path_;
-  std::string_view text_;
-};
-
 struct Entry {
   std::string name;
   at::ScalarType dtype = at::kFloat;
   std::vector<int64_t> sizes;
-  uint64_t offset = 0;
-  uint64_t bytes = 0;
-  uint32_t crc = 0;
+  uint64_t begin = 0;  // from the first tensor's first byte on
+  uint64_t end = 0;
 };
 
 /// Bytes of a tensor of these sizes; nothing when a size is negative or the product of the others
@@ -158,130 +159,198 @@ std::optional<uint64_t> bytes_of(const std::vector<int64_t>& sizes, at::ScalarTy
   return empty ? 0 : static_cast<uint64_t>(product);
 }
 
-Entry read_entry(const std::string& path, TextReader& table) {
+std::vector<int64_t> whole_numbers(const std::string& path, const std::string& name,
+                                   const Json& list) {
+  std::vector<int64_t> numbers;
+  const bool is_list = list.is_array() && list.size() <= kMaxRank;
+  for (const Json& number : is_list ? list : Json::array()) {
+    if (number.is_number_unsigned() && number.get<uint64_t>() <= INT64_MAX)
+      numbers.push_back(number.get<int64_t>());
+  }
+  if (!is_list || numbers.size() != list.size())
+    damaged(path, cat("the tensor \"", name, "\" has sizes or offsets that are none"));
+  return numbers;
+}
+
+Entry read_entry(const std::string& path, const std::string& name, const Json& json) {
+  if (!json.is_object() || !json.contains("dtype") || !json["dtype"].is_string() ||
+      !json.contains("shape") || !json.contains("data_offsets"))
+    damaged(path, cat("the tensor \"", name, "\" has no dtype, shape and data_offsets"));
   Entry entry;
-  entry.name = table.take(table.get<uint32_t>());
-  const auto dtype = table.get<uint8_t>();
-  const auto rank = table.get<uint8_t>();
-  if (dtype >= kDtypes.size() || rank > kMaxRank)
-    damaged(path,
-            cat("the tensor \"", entry.name, "\" has dtype ", int{dtype}, " and rank ", int{rank}));
-  entry.dtype = kDtypes[dtype];
-  for (int i = 0; i < rank; ++i) entry.sizes.push_back(table.get<int64_t>());
-  entry.offset = table.get<uint64_t>();
-  entry.bytes = table.get<uint64_t>();
-  entry.crc = table.get<uint32_t>();
-  if (bytes_of(entry.sizes, entry.dtype) != entry.bytes) {
+  entry.name = name;
+  const std::string code = json["dtype"];
+  const auto known = std::find_if(kDtypes.begin(), kDtypes.end(),
+                                  [&](const DtypeCode& dtype) { return code == dtype.code; });
+  if (known == kDtypes.end())
+    throw Unimplemented(cat("read [", path, "]: the tensor \"", name, "\" of dtype ", code,
+                            ", expected one that LibTorch computes with"));
+  entry.dtype = known->dtype;
+  entry.sizes = whole_numbers(path, name, json["shape"]);
+  const std::vector<int64_t> offsets = whole_numbers(path, name, json["data_offsets"]);
+  if (offsets.size() != 2 || offsets[0] > offsets[1])
+    damaged(path, cat("the tensor \"", name, "\" has no beginning and end"));
+  entry.begin = static_cast<uint64_t>(offsets[0]);
+  entry.end = static_cast<uint64_t>(offsets[1]);
+  if (bytes_of(entry.sizes, entry.dtype) != entry.end - entry.begin) {
     damaged(path, cat("the tensor \"", entry.name, "\" of shape ", shape_text(entry.sizes), " has ",
-                      entry.bytes, " bytes"));
+                      entry.end - entry.begin, " bytes"));
   }
   return entry;
 }
 
 /// The table, after its claims were held against the size of the file: tensors follow one another
 /// without holes up to its end.
-std::vector<Entry> read_table(const std::string& path, std::string_view text,
-                              const FileReader& file) {
-  TextReader table(path, text);
+std::vector<Entry> read_table(const std::string& path, const Json& header, uint64_t bytes) {
   std::vector<Entry> entries;
-  uint64_t end = file.at();
-  while (!table.done()) {
-    entries.push_back(read_entry(path, table));
-    const Entry& entry = entries.back();
-    if (entry.offset != aligned(end) || entry.offset > file.size() ||
-        entry.bytes > file.size() - entry.offset) {
-      damaged(path, cat("the tensor \"", entry.name, "\" is said to be at byte ", entry.offset,
-                        " of ", file.size()));
-    }
-    end = entry.offset + entry.bytes;
+  for (const auto& [name, json] : header.items()) {
+    if (name != "__metadata__") entries.push_back(read_entry(path, name, json));
   }
-  if (end != file.size()) damaged(path, cat("it has ", file.size(), " bytes, expected ", end));
+  std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
+    return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
+  });
+  uint64_t end = 0;
+  for (const Entry& entry : entries) {
+    if (entry.begin != end || entry.end > bytes) {
+      damaged(path, cat("the tensor \"", entry.name, "\" is said to be at byte ", entry.begin,
+                        " of ", bytes, ", expected ", end));
+    }
+    end = entry.end;
+  }
+  if (end != bytes) damaged(path, cat("its tensors have ", bytes, " bytes, expected ", end));
   return entries;
 }
 
-Tensor read_tensor(const std::string& path, const Entry& entry, FileReader& file) {
-  const std::string padding = file.read_text(entry.offset - file.at());
-  if (padding.find_first_not_of('\0') != std::string::npos)
-    damaged(path, cat("there is something before the tensor \"", entry.name, "\""));
+/// `crc`: eight hex digits, or nothing where the file has no checksums.
+Tensor read_tensor(const std::string& path, const Entry& entry, std::string_view crc,
+                   FileReader& file) {
   // A bool of another byte than 0 or 1 would be undefined behaviour: it is read as a number first.
   Tensor tensor = at::empty(entry.sizes, entry.dtype == at::kBool ? at::kByte : entry.dtype);
-  file.read(tensor.data_ptr(), entry.bytes);
-  if (checksum(tensor.const_data_ptr(), entry.bytes) != entry.crc)
+  file.read(tensor.data_ptr(), tensor.nbytes());
+  if (!crc.empty() && hex(checksum(tensor.const_data_ptr(), tensor.nbytes())) != crc)
     damaged(path, cat("the checksum of the tensor \"", entry.name, "\" is wrong"));
   return entry.dtype == at::kBool ? tensor.ne(0) : tensor;
+}
+
+constexpr char kHeaderCrc[] = "\"header_crc32\":\"";
+
+/// Where the eight digits of the header's own checksum stand in its text; npos when it has none.
+std::size_t place_of_header_crc(const std::string& text) {
+  const std::size_t found = text.find(kHeaderCrc);
+  const std::size_t place = found == std::string::npos ? found : found + sizeof(kHeaderCrc) - 1;
+  return place == std::string::npos || text.size() - place < 8 ? std::string::npos : place;
+}
+
+/// Of the size and the text, with zeros where the checksum stands.
+uint32_t header_checksum(std::string text, std::size_t place) {
+  text.replace(place, 8, 8, '0');
+  const uint64_t size = text.size();
+  text.insert(0, reinterpret_cast<const char*>(&size), sizeof(size));
+  return checksum(text.data(), text.size());
+}
+
+/// What `__metadata__` says, after the header's checksum was found right.
+struct Described {
+  std::string metadata;
+  std::vector<std::string> crcs;  // one a tensor; none in files of others
+};
+
+Described read_metadata(const std::string& path, const Json& header, const std::string& text) {
+  const auto found = header.find("__metadata__");
+  if (found == header.end()) return {};
+  const auto entry = [&](const char* key) -> std::string {
+    const auto value = found->is_object() ? found->find(key) : found->end();
+    return !found->is_object() || value == found->end() || !value->is_string()
+               ? ""
+               : value->get<std::string>();
+  };
+  const std::string format = entry("format");
+  const bool ours = format.rfind("tutti", 0) == 0 || found->contains("tutti") ||
+                    found->contains("crc32") || found->contains("header_crc32");
+  if (!ours) return {};
+  const std::size_t place = place_of_header_crc(text);
+  if (place == std::string::npos || entry("header_crc32") != text.substr(place, 8) ||
+      hex(header_checksum(text, place)) != entry("header_crc32"))
+    damaged(path, "the checksum of the header is wrong");
+  if (format != kFormat)
+    throw InvalidArgument(cat("read [", path, "]: format \"", format, "\", expected \"", kFormat,
+                              "\": another version wrote it"));
+  const std::string crcs = entry("crc32");
+  return {entry("tutti"), crcs.empty() ? std::vector<std::string>{} : split(crcs, ' ')};
+}
+
+/// `name`, or where it stands already with a number behind it: JSON has each key once.
+std::string unused_name(const std::string& name, std::set<std::string>& used) {
+  std::string found = name;
+  for (int number = 2; !used.insert(found).second; ++number) found = cat(name, "#", number);
+  return found;
+}
+
+/// The header's bytes, its size in front.
+std::string header_for(const TensorFile& file, const std::vector<Tensor>& contiguous) {
+  std::string crcs;
+  for (const Tensor& tensor : contiguous)
+    crcs += cat(crcs.empty() ? "" : " ", hex(checksum(tensor.const_data_ptr(), tensor.nbytes())));
+  Json header;
+  header["__metadata__"] = {
+      {"format", kFormat}, {"header_crc32", "00000000"}, {"crc32", crcs}, {"tutti", file.metadata}};
+  std::set<std::string> used{"__metadata__"};
+  uint64_t offset = 0;
+  for (std::size_t i = 0; i < contiguous.size(); ++i) {
+    const std::string name = unused_name(file.tensors[i].first, used);
+    header[name] = {{"dtype", dtype_code(name, contiguous[i].scalar_type())},
+                    {"shape", contiguous[i].sizes().vec()},
+                    {"data_offsets", {offset, offset + contiguous[i].nbytes()}}};
+    offset += contiguous[i].nbytes();
+  }
+  std::string text = header.dump(-1, ' ', false, Json::error_handler_t::replace);
+  while ((text.size() + 8) % kAlignment != 0) text += ' ';
+  const std::size_t place = place_of_header_crc(text);
+  text.replace(place, 8, hex(header_checksum(text, place)));
+  const uint64_t size = text.size();
+  return std::string(reinterpret_cast<const char*>(&size), sizeof(size)) + text;
 }
 
 }  // namespace
 
 void write_tensor_file(const std::string& path, const TensorFile& file) {
   std::vector<Tensor> contiguous;
-  std::size_t table_size = 0;
   for (const auto& [name, tensor] : file.tensors) {
     if (!tensor.defined())
       throw InvalidArgument(
           cat("write tensor [", name, "]: an undefined tensor, expected one with values"));
     contiguous.push_back(tensor.detach().cpu().contiguous());
-    table_size += 4 + name.size() + 2 + static_cast<std::size_t>(tensor.dim()) * 8 + 20;
   }
-  std::string table;
-  std::size_t offset = aligned(kHeader + file.metadata.size() + table_size);
-  for (std::size_t i = 0; i < contiguous.size(); ++i) {
-    const std::string& name = file.tensors[i].first;
-    put(table, static_cast<uint32_t>(name.size()));
-    table += name;
-    put(table, dtype_number(name, contiguous[i].scalar_type()));
-    put(table, static_cast<uint8_t>(contiguous[i].dim()));
-    for (int64_t size : contiguous[i].sizes()) put(table, size);
-    put(table, static_cast<uint64_t>(offset));
-    put(table, static_cast<uint64_t>(contiguous[i].nbytes()));
-    put(table, checksum(contiguous[i].const_data_ptr(), contiguous[i].nbytes()));
-    offset = aligned(offset + contiguous[i].nbytes());
-  }
-  std::string front(kMagic, sizeof(kMagic));
-  put(front, static_cast<uint64_t>(file.metadata.size()));
-  put(front, static_cast<uint64_t>(table.size()));
-  const std::string described = file.metadata + table;
-  put(front, checksum(described.data(), described.size()));
-  put(front, checksum(front.data(), front.size()));
-  front += described;
-  static const char kZeros[kAlignment] = {};
-  std::vector<std::pair<const void*, std::size_t>> parts{{front.data(), front.size()}};
-  std::size_t at = front.size();
-  for (const Tensor& tensor : contiguous) {
-    parts.emplace_back(kZeros, aligned(at) - at);
+  const std::string header = header_for(file, contiguous);
+  std::vector<std::pair<const void*, std::size_t>> parts{{header.data(), header.size()}};
+  for (const Tensor& tensor : contiguous)
     parts.emplace_back(tensor.const_data_ptr(), tensor.nbytes());
-    at = aligned(at) + tensor.nbytes();
-  }
   write_file_atomically(path, parts);
 }
 
 TensorFile read_tensor_file(const std::string& path) {
   FileReader file(path);
-  if (file.size() < kHeader)
-    damaged(path, cat("it has ", file.size(), " bytes, expected a header of ", kHeader));
-  const std::string front = file.read_text(kHeader);
-  if (std::memcmp(front.data(), kMagic, sizeof(kMagic)) != 0) {
-    const bool version = std::memcmp(front.data(), kMagic, 6) == 0;
+  uint64_t size = 0;
+  if (file.size() < sizeof(size) + 2)
+    damaged(path, cat("it has ", file.size(), " bytes, expected a header"));
+  file.read(&size, sizeof(size));
+  char first = 0;
+  if (size <= file.left() && size > 0) first = file.peek();
+  if (size > kLargestHeader || (size <= file.left() && first != '{'))
     throw InvalidArgument(cat("read [", path,
-                              "]: ", version ? "another version of the format" : "no Tutti file",
-                              ", expected one that save() of this version wrote"));
-  }
-  TextReader header(path, std::string_view(front).substr(sizeof(kMagic)));
-  const auto metadata_size = header.get<uint64_t>();
-  const auto table_size = header.get<uint64_t>();
-  const auto described_crc = header.get<uint32_t>();
-  if (checksum(front.data(), kHeader - 4) != header.get<uint32_t>())
-    damaged(path, "the checksum of the header is wrong");
-  if (metadata_size > file.left() || table_size > file.left() - metadata_size)
-    damaged(path, "it is shorter than its header says");
-  const std::string described = file.read_text(metadata_size + table_size);
-  if (checksum(described.data(), described.size()) != described_crc)
-    damaged(path, "the checksum of the description is wrong");
+                              "]: no safetensors file, expected one that save() or another program "
+                              "wrote in that format"));
+  const std::string text = file.read_text(size);
+  const Json header = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!header.is_object()) damaged(path, "its header is no JSON object");
+  Described described = read_metadata(path, header, text);
+  const std::vector<Entry> entries = read_table(path, header, file.left());
+  if (!described.crcs.empty() && described.crcs.size() != entries.size())
+    damaged(path, "it has not one checksum for each tensor");
   TensorFile result;
-  result.metadata = described.substr(0, metadata_size);
-  for (const Entry& entry :
-       read_table(path, std::string_view(described).substr(metadata_size), file)) {
-    result.tensors.emplace_back(entry.name, read_tensor(path, entry, file));
+  result.metadata = std::move(described.metadata);
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    const std::string crc = described.crcs.empty() ? "" : described.crcs[i];
+    result.tensors.emplace_back(entries[i].name, read_tensor(path, entries[i], crc, file));
   }
   return result;
 }

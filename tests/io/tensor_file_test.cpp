@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <nlohmann/json.hpp>
 
 #include "support/expect.h"
 #include "tutti/tensor/tensor_spec.h"
@@ -71,7 +72,7 @@ TEST_F(TensorFiles, GivesBackEveryDtypeAndShape) {
   EXPECT_EQ(read.metadata, "{}");
   ASSERT_EQ(read.tensors.size(), file.tensors.size());
   for (std::size_t i = 0; i < file.tensors.size(); ++i) {
-    EXPECT_EQ(read.tensors[i].first, file.tensors[i].first);
+    EXPECT_EQ(read.tensors[i].first, i == 13 ? "transposed#2" : file.tensors[i].first);
     EXPECT_EQ(read.tensors[i].second.scalar_type(), file.tensors[i].second.scalar_type());
     EXPECT_TENSOR_EQ(read.tensors[i].second, file.tensors[i].second);
   }
@@ -85,13 +86,20 @@ TEST_F(TensorFiles, GivesBackNaNsBitForBit) {
       at::equal(read_tensor_file(path()).tensors[0].second.view(at::kInt), odd.view(at::kInt)));
 }
 
-TEST_F(TensorFiles, TensorsLieAtMultiplesOf64) {
+TEST_F(TensorFiles, AreSafetensorsWhoseTensorsFollowOneAnotherFromAMultipleOf64On) {
   write_tensor_file(
       path(), {"{}", {{"a", at::full({3}, 7, at::kByte)}, {"b", at::full({3}, 9, at::kByte)}}});
   const std::string written = bytes();
-  EXPECT_EQ(written.substr(written.size() - 67, 3), std::string(3, '\7'));
-  EXPECT_EQ(written.substr(written.size() - 3), std::string(3, '\11'));
-  EXPECT_EQ(written.size() % 64, 3);
+  uint64_t size = 0;
+  std::memcpy(&size, written.data(), sizeof(size));
+  EXPECT_EQ((size + 8) % 64, 0);
+  EXPECT_EQ(written.substr(size + 8), std::string(3, '\7') + std::string(3, '\11'));
+  const auto header = nlohmann::json::parse(written.substr(8, size));
+  EXPECT_EQ(header["b"]["dtype"], "U8");
+  EXPECT_EQ(header["b"]["shape"], nlohmann::json({3}));
+  EXPECT_EQ(header["b"]["data_offsets"], nlohmann::json({3, 6}));
+  for (const auto& [key, value] : header["__metadata__"].items())
+    EXPECT_TRUE(value.is_string()) << key;  // the format has nothing else there
 }
 
 TEST_F(TensorFiles, EveryTruncationIsRefused) {
@@ -116,6 +124,27 @@ TEST_F(TensorFiles, EveryChangedByteIsRefused) {
   }
 }
 
+/// What a program without our metadata writes.
+std::string safetensors(const std::string& header, const std::string& data) {
+  const uint64_t size = header.size();
+  return std::string(reinterpret_cast<const char*>(&size), sizeof(size)) + header + data;
+}
+
+TEST_F(TensorFiles, FilesOfOtherProgramsAreReadInTheOrderOfTheirBytes) {
+  const float numbers[] = {1, 2, 3};
+  const std::string data(reinterpret_cast<const char*>(numbers), sizeof(numbers));
+  set_bytes(safetensors(R"({"late":{"dtype":"F32","shape":[1],"data_offsets":[8,12]},)"
+                        R"("__metadata__":{"format":"pt"},)"
+                        R"("early":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]}}  )",
+                        data));
+  const TensorFile read = read_tensor_file(path());
+  EXPECT_EQ(read.metadata, "");
+  ASSERT_EQ(read.tensors.size(), 2);
+  EXPECT_EQ(read.tensors[0].first, "early");
+  EXPECT_TENSOR_EQ(read.tensors[0].second, at::tensor({1.f, 2.f}).view({2, 1}));
+  EXPECT_TENSOR_EQ(read.tensors[1].second, at::tensor({3.f}));
+}
+
 TEST_F(TensorFiles, MoreBytesThanSaidAreRefused) {
   write_tensor_file(path(), small_file());
   set_bytes(bytes() + '\0');
@@ -124,59 +153,62 @@ TEST_F(TensorFiles, MoreBytesThanSaidAreRefused) {
 
 TEST_F(TensorFiles, OtherFilesAreRefused) {
   set_bytes(std::string(100, 'x'));
-  EXPECT_ERROR(read_tensor_file(path()), InvalidArgument, "no Tutti file");
-  write_tensor_file(path(), small_file());
-  std::string later = bytes();
-  later[6] = '\2';
-  set_bytes(later);
-  EXPECT_ERROR(read_tensor_file(path()), InvalidArgument, "another version");
+  EXPECT_ERROR(read_tensor_file(path()), InvalidArgument, "no safetensors file");
   EXPECT_ERROR(read_tensor_file(path("none")), NotFound, "No such file");
   EXPECT_ERROR(read_tensor_file(folder_.string()), InvalidArgument, "not a plain file");
 }
 
-/// A file whose checksums are right and whose table says what a test wants.
-std::string forged(const std::string& table) {
-  const auto text = [](auto value) {
-    return std::string(reinterpret_cast<const char*>(&value), sizeof(value));
-  };
-  const auto crc = [](const std::string& bytes) {
-    return static_cast<uint32_t>(
-        crc32(0, reinterpret_cast<const Bytef*>(bytes.data()), static_cast<uInt>(bytes.size())));
-  };
-  std::string front = std::string("TUTTI\0\1\n", 8) + text(uint64_t{2}) +
-                      text(uint64_t{table.size()}) + text(crc("{}" + table));
-  return front + text(crc(front)) + "{}" + table;
-}
-
-std::string forged_entry(std::vector<int64_t> sizes, uint64_t offset, uint64_t bytes,
-                         uint8_t dtype = 0) {
-  const auto text = [](auto value) {
-    return std::string(reinterpret_cast<const char*>(&value), sizeof(value));
-  };
-  std::string entry =
-      text(uint32_t{1}) + "t" + text(dtype) + text(static_cast<uint8_t>(sizes.size()));
-  for (int64_t size : sizes) entry += text(size);
-  return entry + text(offset) + text(bytes) + text(uint32_t{0});
+TEST_F(TensorFiles, ALaterVersionIsRefused) {
+  std::string header =
+      R"({"__metadata__":{"format":"tutti 2","header_crc32":"00000000","tutti":"{}"}})";
+  const std::string file = safetensors(header, "");
+  char crc[9];
+  std::snprintf(
+      crc, sizeof(crc), "%08lx",
+      crc32(0, reinterpret_cast<const Bytef*>(file.data()), static_cast<uInt>(file.size())));
+  header.replace(header.find("00000000"), 8, crc);
+  set_bytes(safetensors(header, ""));
+  EXPECT_ERROR(read_tensor_file(path()), InvalidArgument, "another version");
 }
 
 TEST_F(TensorFiles, WhatATableClaimsIsCheckedBeforeMemoryIsTaken) {
-  const int64_t huge = int64_t{1} << 60;
-  const std::vector<std::string> tables = {
-      forged_entry({huge}, 128, static_cast<uint64_t>(huge) * 4),
-      forged_entry({huge, huge}, 128, 0),
-      forged_entry({huge, huge, 0}, 128, 0),
-      forged_entry({-1}, 128, 4),
-      forged_entry({1}, uint64_t{1} << 63, 4),
-      forged_entry({1}, 0, 4),
-      forged_entry({1}, 128, 8),
-      forged_entry({1}, 128, 4, 200),
-      forged_entry(std::vector<int64_t>(100, 1), 1024, 4),
-      "\xff\xff\xff\xff",
+  const std::string huge = "1152921504606846976";
+  const auto entry = [](const std::string& shape, const std::string& offsets,
+                        const std::string& dtype = "\"F32\"") {
+    return cat(R"({"t":{"dtype":)", dtype, R"(,"shape":)", shape, R"(,"data_offsets":)", offsets,
+               "}}");
   };
-  for (const std::string& table : tables) {
-    set_bytes(forged(table) + std::string(200, '\0'));
+  std::string many = "[1";
+  for (int i = 0; i < 100; ++i) many += ",1";
+  const std::vector<std::string> headers = {
+      entry("[" + huge + "]", "[0,4611686018427387904]"),
+      entry("[" + huge + "," + huge + "]", "[0,0]"),
+      entry("[" + huge + "," + huge + ",0]", "[0,0]"),
+      entry("[-1]", "[0,4]"),
+      entry("[1.5]", "[0,4]"),
+      entry("[1]", "[9223372036854775808,4]"),
+      entry("[1]", "[4,8]"),
+      entry("[1]", "[4,0]"),
+      entry("[1]", "[0]"),
+      entry("[1]", "[0,8]"),
+      entry("[1]", "[0,4]", "7"),
+      entry(many + "]", "[0,4]"),
+      R"({"t":{"dtype":"F32","shape":[1]}})",
+      R"({"t":7})",
+      R"({"__metadata__":{"format":"tutti 1"}})",
+      R"({"__metadata__":{"tutti":"{}"}})",
+      R"({"__metadata__":{"header_crc32":"00000000"}})",
+      "{",
+  };
+  for (const std::string& header : headers) {
+    set_bytes(safetensors(header, std::string(4, '\0')));
+    SCOPED_TRACE(header);
     EXPECT_ERROR(read_tensor_file(path()), DataLoss, "damaged");
   }
+  set_bytes(safetensors(entry("[1]", "[0,4]", "\"F4\""), std::string(4, '\0')));
+  EXPECT_ERROR(read_tensor_file(path()), Unimplemented, "F4");
+  set_bytes(safetensors(std::string(20, '['), std::string(4, '\0')));
+  EXPECT_ERROR(read_tensor_file(path()), InvalidArgument, "no safetensors");
 }
 
 TEST_F(TensorFiles, AFailedWriteLeavesTheOldFileAndNoTemporaryOne) {

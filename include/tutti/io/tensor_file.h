@@ -1,6 +1,6 @@
 #pragma once
-// The file format of models and weights: a JSON text and named tensors, checksummed.
-// docs/formats.md has the bytes.
+// The file format of models and weights: safetensors, with a JSON text and checksums in its
+// metadata. docs/formats.md has the bytes.
 
 #include <string>
 #include <utility>
@@ -11,8 +11,10 @@
 namespace tutti::io {
 
 struct TensorFile {
-  std::string metadata;                                 ///< JSON object text
-  std::vector<std::pair<std::string, Tensor>> tensors;  ///< names may repeat; order is kept
+  /// JSON object text; empty in a safetensors file that another program wrote.
+  std::string metadata;
+  /// Order is kept. A name that repeats is written, and read, with a number behind it: `w`, `w#2`.
+  std::vector<std::pair<std::string, Tensor>> tensors;
 };
 
 /// Writes to a temporary file beside `path`, flushes it to the disk and renames it: `path` is
@@ -20,9 +22,10 @@ struct TensorFile {
 /// reason.
 void write_tensor_file(const std::string& path, const TensorFile& file);
 
-/// Checks every size before memory is taken for it, and every checksum. NotFound when there is no
-/// file; DataLoss when it is damaged or cut short; InvalidArgument when it is of another kind or a
-/// later version.
+/// Any safetensors file. Checks every size before memory is taken for it, and every checksum (files
+/// of other programs have none). NotFound when there is no file; DataLoss when it is damaged or cut
+/// short; InvalidArgument when it is of another kind or a later version; Unimplemented for a dtype
+/// that LibTorch has not.
 TensorFile read_tensor_file(const std::string& path);
 
 }  // namespace tutti::io
