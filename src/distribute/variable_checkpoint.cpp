@@ -1,6 +1,7 @@
 #include "distribute/variable_checkpoint.h"
 
 #include "distribute/variable_state.h"
+#include "tutti/tensor/tensor_spec.h"
 
 namespace tutti::internal {
 namespace {
@@ -38,3 +39,32 @@ void restore_value(const Variable& variable, const Tensor& value) {
 }
 
 }  // namespace tutti::internal
+
+namespace tutti {
+namespace {
+
+class TrackableVariable : public Trackable {
+ public:
+  explicit TrackableVariable(Variable variable) : variable_(std::move(variable)) {}
+  Nest state() const override { return Nest(internal::saved_value(variable_)); }
+  void check_state(const Nest& state) const override {
+    const Tensor& value = state.leaf();
+    if (value.sizes() != variable_.sizes() || value.scalar_type() != variable_.dtype())
+      throw InvalidArgument(cat("variable \"", variable_.name(),
+                                "\": ", dtype_name(value.scalar_type()), " ",
+                                shape_text(value.sizes()), ", expected ",
+                                dtype_name(variable_.dtype()), " ", shape_text(variable_.sizes())));
+  }
+  void set_state(const Nest& state) override { internal::restore_value(variable_, state.leaf()); }
+
+ private:
+  Variable variable_;
+};
+
+}  // namespace
+
+std::shared_ptr<Trackable> trackable(const Variable& variable) {
+  return std::make_shared<TrackableVariable>(variable);
+}
+
+}  // namespace tutti

@@ -16,6 +16,7 @@
 #include "tutti/tensor/device.h"
 #include "tutti/tensor/indexed_slices.h"
 #include "tutti/tensor/tensor.h"
+#include "tutti/tensor/trackable.h"
 
 namespace tutti {
 
@@ -166,6 +167,10 @@ class Variable {
 
   std::shared_ptr<internal::VariableState> state_;
 };
+
+/// The variable as a part of a checkpoint: one tensor, whatever the strategy and the number of
+/// replicas; of an ON_READ variable the aggregated value.
+std::shared_ptr<Trackable> trackable(const Variable& variable);
 
 namespace internal {
 enum class Arithmetic { kAdd, kSub, kMul, kDiv, kLt, kLe, kGt, kGe, kEq, kNe };

@@ -1,0 +1,141 @@
+#include "tutti/train/checkpoint.h"
+
+#include <filesystem>
+
+#include "train/checkpoint_folder.h"
+#include "train/state_file.h"
+#include "tutti/base/error.h"
+#include "tutti/base/log.h"
+#include "tutti/base/text.h"
+
+namespace tutti::train {
+
+namespace fs = std::filesystem;
+
+struct LoadStatus::Record {
+  std::string path;
+  std::vector<std::string> not_in_file;     // objects
+  std::vector<std::string> without_object;  // entries of the file
+  std::vector<std::pair<std::string, AnyTrackable>> given;
+  bool asked = false;
+
+  std::vector<std::string> waiting() const {
+    std::vector<std::string> names;
+    for (const auto& [name, object] : given) {
+      if (!object->state_taken()) names.push_back(name);
+    }
+    return names;
+  }
+};
+
+LoadStatus::LoadStatus(std::shared_ptr<Record> record) : record_(std::move(record)) {}
+
+LoadStatus::~LoadStatus() {
+  if (record_ == nullptr || record_->asked || record_->without_object.empty()) return;
+  log_warning("restore [", record_->path, "]: nothing here took ",
+              join(record_->without_object, ", "), "; expect_partial() says that this is meant");
+}
+
+LoadStatus& LoadStatus::assert_existing_objects_matched() {
+  record_->asked = true;
+  if (!record_->not_in_file.empty())
+    throw InvalidArgument(cat("restore [", record_->path, "]: nothing in the file for ",
+                              join(record_->not_in_file, ", "),
+                              ", expected a state for each object"));
+  return *this;
+}
+
+LoadStatus& LoadStatus::assert_consumed() {
+  assert_existing_objects_matched();
+  if (!record_->without_object.empty())
+    throw InvalidArgument(cat("restore [", record_->path, "]: nothing here took ",
+                              join(record_->without_object, ", "),
+                              ", expected an object for each entry of the file"));
+  const std::vector<std::string> waiting = record_->waiting();
+  if (!waiting.empty())
+    throw InvalidArgument(cat("restore [", record_->path, "]: ", join(waiting, ", "),
+                              " not built yet, expected built objects; the state waits for them"));
+  return *this;
+}
+
+LoadStatus& LoadStatus::expect_partial() {
+  record_->asked = true;
+  return *this;
+}
+
+Checkpoint::Checkpoint(Objects objects) : objects_(std::move(objects)) {
+  for (const auto& [name, object] : objects_) {
+    if (name.empty() || name == "save_counter" || name.find('/') != std::string::npos)
+      throw InvalidArgument(cat("Checkpoint: an object of the name \"", name,
+                                "\", expected one without slash that is not save_counter"));
+  }
+}
+
+std::string Checkpoint::write(const std::string& path) const {
+  std::map<std::string, Nest> states;
+  for (const auto& [name, object] : objects_) states.emplace(name, object->state());
+  const std::string bare = without_suffix(path);
+  const fs::path folder = fs::path(bare).parent_path();
+  std::error_code failed;
+  if (!folder.empty()) fs::create_directories(folder, failed);
+  if (failed)
+    throw NotFound(cat("write checkpoint [", path, "]: ", failed.message(),
+                       ", expected a folder that can be made"));
+  write_state(file_of(bare), Nest::map(std::move(states)), std::to_string(save_counter_));
+  return bare;
+}
+
+std::string Checkpoint::save(const std::string& prefix) {
+  ++save_counter_;
+  try {
+    const std::string path = write(cat(prefix, "-", save_counter_));
+    const std::string folder = folder_of(path);
+    FolderState state = read_folder_state(folder);
+    state.add(path);
+    write_folder_state(folder, state);
+    return path;
+  } catch (...) {
+    --save_counter_;
+    throw;
+  }
+}
+
+LoadStatus Checkpoint::read(const std::string& path) {
+  StateFile file = read_state(file_of(without_suffix(path)));
+  if (file.state.kind() != NestKind::kMap)
+    throw DataLoss(cat("restore [", path, "]: no map of objects; the file is damaged"));
+  auto record = std::make_shared<LoadStatus::Record>();
+  record->path = path;
+  for (const auto& [name, object] : objects_) {
+    const auto& keys = file.state.keys();
+    const bool found = std::find(keys.begin(), keys.end(), name) != keys.end();
+    if (!found) {
+      record->not_in_file.push_back(name);
+      continue;
+    }
+    try {
+      object->check_state(file.state[name]);
+    } catch (const Error& error) {
+      throw InvalidArgument(
+          cat("restore [", path, "]: ", name, ": ", error.what(), "; nothing was changed"));
+    }
+    record->given.emplace_back(name, object);
+  }
+  for (const std::string& name : file.state.keys()) {
+    if (objects_.count(name) == 0) record->without_object.push_back(name);
+  }
+  for (const auto& [name, object] : record->given) object->set_state(file.state[name]);
+  save_counter_ = number_in(file.about);
+  return LoadStatus(std::move(record));
+}
+
+LoadStatus Checkpoint::restore(const std::string& path) {
+  if (path.empty()) {
+    auto record = std::make_shared<LoadStatus::Record>();
+    record->asked = true;
+    return LoadStatus(std::move(record));
+  }
+  return read(path);
+}
+
+}  // namespace tutti::train

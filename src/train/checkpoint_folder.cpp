@@ -1,0 +1,148 @@
+#include "train/checkpoint_folder.h"
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "io/file.h"
+#include "tutti/base/error.h"
+#include "tutti/base/text.h"
+
+namespace tutti::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kStateFile[] = "checkpoint";
+constexpr char kSuffix[] = ".tutti";
+constexpr std::size_t kLargestState = 16 << 20;
+
+std::string quoted(const std::string& text) {
+  std::string out = "\"";
+  for (char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    if (c == '\n') {
+      out += "\\n";
+    } else {
+      out += c;
+    }
+  }
+  return out + "\"";
+}
+
+std::string unquoted(const std::string& file, const std::string& text) {
+  if (text.size() < 2 || text.front() != '"' || text.back() != '"')
+    throw DataLoss(
+        cat("read [", file, "]: ", text, ", expected a text in quotes; delete the file"));
+  std::string out;
+  for (std::size_t i = 1; i + 1 < text.size(); ++i) {
+    const bool escape = text[i] == '\\' && i + 2 < text.size();
+    if (escape) ++i;
+    out += escape && text[i] == 'n' ? '\n' : text[i];
+  }
+  return out;
+}
+
+double number_of(const std::string& file, const std::string& text) {
+  try {
+    return std::stod(text);
+  } catch (const std::exception&) {
+    throw DataLoss(cat("read [", file, "]: ", text, ", expected a time; delete the file"));
+  }
+}
+
+std::string number_text(double number) {
+  char text[40];
+  std::snprintf(text, sizeof(text), "%.6f", number);
+  return text;
+}
+
+}  // namespace
+
+void FolderState::add(const std::string& path) {
+  const std::string name = relative_to(folder_of(path), path);
+  times.resize(all.size(), seconds_now());
+  const auto at = std::find(all.begin(), all.end(), name);
+  if (at != all.end()) {
+    times.erase(times.begin() + (at - all.begin()));
+    all.erase(at);
+  }
+  all.push_back(name);
+  times.push_back(seconds_now());
+  latest = name;
+}
+
+// The text form of TensorFlow's CheckpointState, so that people and tools read it as they are used
+// to.
+FolderState read_folder_state(const std::string& folder) {
+  const std::string file = inside(folder, kStateFile);
+  FolderState state;
+  if (!io::file_exists(file)) return state;
+  const std::vector<uint8_t> bytes = io::read_file(file, kLargestState);
+  std::istringstream lines(std::string(bytes.begin(), bytes.end()));
+  for (std::string line; std::getline(lines, line);) {
+    if (line.empty()) continue;
+    const std::size_t colon = line.find(": ");
+    if (colon == std::string::npos)
+      throw DataLoss(cat("read [", file, "]: the line ", line,
+                         ", expected a key and a value; delete the file"));
+    const std::string key = line.substr(0, colon);
+    const std::string value = line.substr(colon + 2);
+    if (key == "model_checkpoint_path") state.latest = unquoted(file, value);
+    if (key == "all_model_checkpoint_paths") state.all.push_back(unquoted(file, value));
+    if (key == "all_model_checkpoint_timestamps") state.times.push_back(number_of(file, value));
+    if (key == "last_preserved_timestamp") state.last_preserved = number_of(file, value);
+  }
+  state.times.resize(state.all.size(), 0);
+  return state;
+}
+
+void write_folder_state(const std::string& folder, const FolderState& state) {
+  std::string text = cat("model_checkpoint_path: ", quoted(state.latest), "\n");
+  for (const std::string& path : state.all)
+    text += cat("all_model_checkpoint_paths: ", quoted(path), "\n");
+  for (double time : state.times)
+    text += cat("all_model_checkpoint_timestamps: ", number_text(time), "\n");
+  if (state.last_preserved > 0)
+    text += cat("last_preserved_timestamp: ", number_text(state.last_preserved), "\n");
+  io::write_file_atomically(inside(folder, kStateFile), {{text.data(), text.size()}});
+}
+
+std::string folder_of(const std::string& path) {
+  const std::string folder = fs::path(path).parent_path().string();
+  return folder.empty() ? "." : folder;
+}
+
+std::string without_suffix(const std::string& path) {
+  const std::size_t suffix = sizeof(kSuffix) - 1;
+  const bool has = path.size() > suffix && path.compare(path.size() - suffix, suffix, kSuffix) == 0;
+  return has ? path.substr(0, path.size() - suffix) : path;
+}
+
+std::string file_of(const std::string& path) { return without_suffix(path) + kSuffix; }
+
+std::string relative_to(const std::string& folder, const std::string& path) {
+  return folder_of(path) == folder ? fs::path(path).filename().string()
+                                   : fs::absolute(path).string();
+}
+
+std::string inside(const std::string& folder, const std::string& name) {
+  if (fs::path(name).is_absolute() || folder == ".") return name;
+  return (fs::path(folder) / name).string();
+}
+
+double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+int64_t number_in(const std::string& text) {
+  int64_t number = 0;
+  std::from_chars(text.data(), text.data() + text.size(), number);
+  return number;
+}
+
+}  // namespace tutti::train

@@ -1,0 +1,36 @@
+#pragma once
+// The file `checkpoint` of a folder: which checkpoints are there, and which is the latest.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tutti::train {
+
+/// As TensorFlow's CheckpointState: paths relative to the folder, the oldest first.
+struct FolderState {
+  std::string latest;
+  std::vector<std::string> all;
+  std::vector<double> times;  ///< seconds since the epoch, one each
+  double last_preserved = 0;
+
+  /// Makes `path` the latest; a path that was there already moves to the end.
+  void add(const std::string& path);
+};
+
+/// Empty when the folder has no such file; DataLoss when it is none.
+FolderState read_folder_state(const std::string& folder);
+void write_folder_state(const std::string& folder, const FolderState& state);
+
+std::string folder_of(const std::string& path);
+/// `path` with ".tutti" behind it, and without.
+std::string file_of(const std::string& path);
+std::string without_suffix(const std::string& path);
+/// `path` as it stands in a folder's file; and back.
+std::string relative_to(const std::string& folder, const std::string& path);
+std::string inside(const std::string& folder, const std::string& name);
+double seconds_now();
+/// The text as a number; 0 when it is none.
+int64_t number_in(const std::string& text);
+
+}  // namespace tutti::train
