@@ -45,8 +45,9 @@ if(LibTorch_FOUND)
     # Nothing of ours names a symbol of torch_cuda: without no-as-needed the linker would leave it, and its kernels, out.
     find_library(TUTTI_TORCH_CUDA_LIBRARY NAMES torch_cuda HINTS ${TUTTI_TORCH_LIBRARY_DIR} NO_DEFAULT_PATH)
     if(NOT TUTTI_TORCH_CUDA_LIBRARY)
-      message(FATAL_ERROR "TUTTI_WITH_CUDA: no libtorch_cuda in ${TUTTI_TORCH_LIBRARY_DIR}, expected a LibTorch with CUDA; \
-name one by CMAKE_PREFIX_PATH or TORCH_HOME")
+      message(FATAL_ERROR "TUTTI_WITH_CUDA: the LibTorch in ${TUTTI_TORCH_LIBRARY_DIR} is one for CPUs only (it has no \
+libtorch_cuda), expected one with CUDA; name one by CMAKE_PREFIX_PATH or TORCH_HOME, or configure without TUTTI_WITH_CUDA \
+(preset release)")
     endif()
     set_property(TARGET Tutti::LibTorch APPEND PROPERTY INTERFACE_LINK_OPTIONS
       "LINKER:--push-state,--no-as-needed,${TUTTI_TORCH_CUDA_LIBRARY},--pop-state" "LINKER:-rpath,${TUTTI_TORCH_LIBRARY_DIR}")

@@ -94,7 +94,10 @@ struct Sources {
   void visit(const Plan& plan) {
     if (plan.files() != nullptr) {
       const std::size_t count = plan.files()->size();
-      fewest_files = any_reader ? std::min(fewest_files, count) : count;
+      if (!any_reader || count < fewest_files) {
+        fewest_files = count;
+        first_file = count > 0 ? plan.files()->front() : "";
+      }
       any_reader = true;
     } else if (plan.inputs().empty()) {
       if (unshardable.empty()) unshardable = plan.name();
@@ -105,12 +108,16 @@ struct Sources {
   std::string unshardable;  // a source that reads no files
   bool any_reader = false;
   std::size_t fewest_files = 0;
+  std::string first_file;  // of the reader with the fewest
 };
 
 struct Place {
   int num_workers;
   int index;
-  std::string text() const { return cat("auto_shard [worker ", index, " of ", num_workers, "]: "); }
+  const char* operation = "auto_shard";
+  std::string text() const {
+    return cat(operation, " [worker ", index, " of ", num_workers, "]: ");
+  }
   bool enough(const Sources& sources) const {
     return sources.fewest_files >= static_cast<std::size_t>(num_workers);
   }
@@ -141,10 +148,12 @@ AutoShardPolicy decided(const Plan& plan, AutoShardPolicy policy, const Place& p
     return AutoShardPolicy::kData;
   }
   if (!place.enough(sources)) {
-    log_warning(place.text(), "AUTO found a reader of ", sources.fewest_files, " files for ",
-                place.num_workers,
-                " workers, so every worker reads all of them and takes its part of the batches "
-                "(DATA); give it more files to read less");
+    const std::string text =
+        cat(place.text(), "AUTO found a reader of ", sources.fewest_files, " files for ",
+            place.num_workers,
+            " workers, so every worker reads all of them and takes its part of the batches (DATA); "
+            "give it more files to read less");
+    log_once(LogLevel::kWarning, cat("data/auto_shard/", sources.first_file, text), text);
     return AutoShardPolicy::kData;
   }
   return AutoShardPolicy::kFile;
@@ -163,6 +172,43 @@ void check_files(const Plan& plan, const Place& place) {
                               " workers, expected at least one file a worker; give it more files, "
                               "or use AutoShardPolicy kData or kOff"));
   }
+}
+
+/// An empty shard is no error: its worker takes part without rows. But nobody wants one.
+void warn_of_empty_shards(const Plan& whole, const Plan& shard, AutoShardPolicy policy,
+                          const Place& place) {
+  const int64_t elements = whole.cardinality();
+  if (elements == 0) {
+    log_warning(place.text(),
+                "the dataset has no elements, so every pass ends at once; look at filter, take, "
+                "skip and, where a batch is larger than the data, drop_remainder");
+  } else if (policy == AutoShardPolicy::kData && elements > 0 && elements < place.num_workers) {
+    log_warning(place.text(), elements, " elements for ", place.num_workers,
+                " workers (DATA), so the shards of workers ", elements, " to ",
+                place.num_workers - 1,
+                " have none; give it more elements, or use AutoShardPolicy kOff");
+  } else if (shard.cardinality() == 0) {
+    log_warning(place.text(), "the shard of this worker has no elements, of ",
+                elements > 0 ? cat(elements) : "an unknown number of",
+                " elements; give it more, or use another AutoShardPolicy");
+  }
+}
+
+/// Replicas for which a full batch has no rows, whatever the data.
+void warn_of_idle_replicas(int64_t batch, bool of_pieces, const InputWorkers& workers) {
+  const int replicas = workers.num_workers * workers.replicas_per_worker;
+  const int64_t piece = (batch + replicas - 1) / replicas;
+  const int64_t busy = of_pieces ? (batch + piece - 1) / piece : std::min<int64_t>(batch, replicas);
+  if (busy >= replicas) return;
+  std::string text =
+      cat("distribute_dataset [worker ", workers.worker, " of ", workers.num_workers,
+          "]: a global batch of ", batch, " gives rows to ", busy, " of ", replicas, " replicas");
+  if (of_pieces) text += cat(", in pieces of ", piece);
+  // Pieces go to the workers in turn.
+  if (of_pieces && workers.num_workers > 1 && workers.worker >= busy)
+    text += ", and to this worker none";
+  text += cat("; the others idle. Take a multiple of ", replicas);
+  log_once(LogLevel::kWarning, text, text);
 }
 
 PlanPtr shard_as_decided(PlanPtr plan, AutoShardPolicy policy, const Place& place) {
@@ -205,7 +251,9 @@ PlanPtr auto_shard(PlanPtr plan, AutoShardPolicy policy, int num_workers, int in
   const Place place{num_workers, index};
   check(policy, place);
   policy = decided(*plan, policy, place);
-  return shard_as_decided(std::move(plan), policy, place);
+  const PlanPtr shard = shard_as_decided(plan, policy, place);
+  warn_of_empty_shards(*plan, *shard, policy, place);
+  return shard;
 }
 
 PlanPtr worker_pieces(PlanPtr plan, const InputWorkers& workers) {
@@ -219,6 +267,7 @@ PlanPtr worker_pieces(PlanPtr plan, const InputWorkers& workers) {
   const AutoShardPolicy policy = decided(*plan, plan->options().auto_shard_policy, place);
   const std::optional<int64_t> batch = plan->batch_size();
   if (replicas > 1 && !batch) check_batched(*plan, replicas);
+  const PlanPtr whole = plan;
   // kData shares out pieces, the others what pieces are made of.
   const bool of_pieces = policy == AutoShardPolicy::kData;
   if (!of_pieces) plan = shard_as_decided(std::move(plan), policy, place);
@@ -229,7 +278,12 @@ PlanPtr worker_pieces(PlanPtr plan, const InputWorkers& workers) {
                                                                         workers.replicas_per_worker,
                                                                         workers.worker));
   }
-  return of_pieces ? shard_as_decided(std::move(plan), policy, place) : plan;
+  if (of_pieces) plan = shard_as_decided(std::move(plan), policy, place);
+  // Every batch has a piece for each worker: elements are not what kData may be short of.
+  warn_of_empty_shards(*whole, *plan, of_pieces ? AutoShardPolicy::kAuto : policy,
+                       {place.num_workers, place.index, "distribute_dataset"});
+  if (replicas > 1 && batch) warn_of_idle_replicas(*batch, of_pieces, workers);
+  return plan;
 }
 
 }  // namespace tutti::data

@@ -10,7 +10,16 @@
 #include "tutti/tensor/tensor_spec.h"
 
 namespace tutti::distribute {
+
+Tensor part_of(const Tensor& flat, int64_t offset, at::IntArrayRef sizes) {
+  at::AutoDispatchBelowADInplaceOrView untied;
+  return flat.narrow(0, offset, c10::multiply_integers(sizes)).view(sizes);
+}
+
 namespace {
+
+using PackSum =
+    std::function<std::vector<Tensor>(const std::vector<Tensor>& parts, std::size_t pack)>;
 
 /// Components live where they go.
 bool stays_on_its_devices(const PerReplica<Tensor>& value, const Destinations& destinations) {
@@ -83,27 +92,15 @@ std::vector<Mirrored<Tensor>> reduce_group(ReduceOp op,
   return results;
 }
 
-}  // namespace
-
-void check_num_packs(const char* name, int num_packs) {
-  if (num_packs >= 0) return;
-  throw InvalidArgument(
-      cat(name, " [num_packs]: ", num_packs, ", expected 0 (no packing) or more"));
-}
-
-Tensor part_of(const Tensor& flat, int64_t offset, at::IntArrayRef sizes) {
-  at::AutoDispatchBelowADInplaceOrView untied;
-  return flat.narrow(0, offset, c10::multiply_integers(sizes)).view(sizes);
-}
-
-std::pair<std::vector<Mirrored<Tensor>>, std::vector<bool>> reduce_in_packs(
-    ReduceOp op, const DenseValues& values, int num_packs, const PackSum& pack_sum) {
+/// Those of `values` that are `packed` are joined by dtype and devices and cut into `num_packs`
+/// packs (the last takes the rest; 0: each value alone); the others stay undefined.
+std::vector<Mirrored<Tensor>> reduce_in_packs(ReduceOp op, const DenseValues& values,
+                                              const std::vector<bool>& packed, int num_packs,
+                                              const PackSum& pack_sum) {
   std::vector<Mirrored<Tensor>> results(values.size());
-  std::vector<bool> reduced(values.size(), false);
   std::map<PackKey, std::vector<std::size_t>> groups;
   for (std::size_t i = 0; i < values.size(); ++i) {
-    const auto& [value, destinations] = values[i];
-    if (stays_on_its_devices(value, destinations)) groups[key_of(value)].push_back(i);
+    if (packed[i]) groups[key_of(values[i].first)].push_back(i);
   }
   for (const auto& [key, members] : groups) {
     std::vector<const PerReplica<Tensor>*> group;
@@ -121,19 +118,48 @@ std::pair<std::vector<Mirrored<Tensor>>, std::vector<bool>> reduce_in_packs(
     }
     for (std::size_t k = 0; k < members.size(); ++k) {
       results[members[k]] = std::move(sums[k]);
-      reduced[members[k]] = true;
     }
   }
-  return {std::move(results), std::move(reduced)};
+  return results;
 }
 
-// ---- HierarchicalCopyAllReduce
+}  // namespace
 
-namespace {
+PackedAllReduce::PackedAllReduce(const char* name, int num_packs) : num_packs_(num_packs) {
+  if (num_packs >= 0) return;
+  throw InvalidArgument(
+      cat(name, " [num_packs]: ", num_packs, ", expected 0 (no packing) or more"));
+}
 
-/// Sums inside two groups of replicas, each on a main one that rotates from pack to pack, so that
-/// no single device does all the work; the mains exchange theirs and hand the whole to their group.
-std::vector<Tensor> hierarchical_sums(const std::vector<Tensor>& parts, std::size_t pack) {
+Mirrored<Tensor> PackedAllReduce::reduce_implementation(ReduceOp op,
+                                                        const PerReplica<Tensor>& value,
+                                                        const Destinations& destinations,
+                                                        const CommunicationOptions& options) const {
+  return batch_reduce_implementation(op, {{value, destinations}}, options)[0];
+}
+
+std::vector<Mirrored<Tensor>> PackedAllReduce::batch_reduce_implementation(
+    ReduceOp op, const DenseValues& values, const CommunicationOptions& options) const {
+  std::vector<bool> packed;
+  for (const auto& [value, destinations] : values)
+    packed.push_back(packs(value) && stays_on_its_devices(value, destinations));
+  auto results = reduce_in_packs(
+      op, values, packed, num_packs_,
+      [this](const std::vector<Tensor>& parts, std::size_t pack) { return sums(parts, pack); });
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (!packed[i])
+      results[i] =
+          CrossDeviceOps::reduce_implementation(op, values[i].first, values[i].second, options);
+  }
+  return results;
+}
+
+// ---- HierarchicalCopyAllReduce: sums inside two groups of replicas, each on a main one that
+// rotates from pack to pack, so that no single device does all the work; the mains exchange theirs
+// and hand the whole to their group.
+
+std::vector<Tensor> HierarchicalCopyAllReduce::sums(const std::vector<Tensor>& parts,
+                                                    std::size_t pack) const {
   const std::size_t half = (parts.size() + 1) / 2;
   const std::size_t begins[] = {0, half};
   const std::size_t ends[] = {half, parts.size()};
@@ -154,41 +180,13 @@ std::vector<Tensor> hierarchical_sums(const std::vector<Tensor>& parts, std::siz
                     ? wholes[0]
                     : group_sums[0].to(group_sums[1].device()) + group_sums[1];
   }
-  std::vector<Tensor> sums;
+  std::vector<Tensor> results;
   for (std::size_t i = 0; i < parts.size(); ++i)
-    sums.push_back(wholes[i < half ? 0 : 1].to(parts[i].device()));
-  return sums;
-}
-
-}  // namespace
-
-HierarchicalCopyAllReduce::HierarchicalCopyAllReduce(HierarchicalCopyAllReduceOptions options)
-    : options_(options) {
-  check_num_packs("HierarchicalCopyAllReduce", options_.num_packs);
-}
-
-Mirrored<Tensor> HierarchicalCopyAllReduce::reduce_implementation(
-    ReduceOp op, const PerReplica<Tensor>& value, const Destinations& destinations,
-    const CommunicationOptions& options) const {
-  return batch_reduce_implementation(op, {{value, destinations}}, options)[0];
-}
-
-std::vector<Mirrored<Tensor>> HierarchicalCopyAllReduce::batch_reduce_implementation(
-    ReduceOp op, const DenseValues& values, const CommunicationOptions& options) const {
-  auto [results, reduced] = reduce_in_packs(op, values, options_.num_packs, hierarchical_sums);
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    if (!reduced[i])
-      results[i] =
-          CrossDeviceOps::reduce_implementation(op, values[i].first, values[i].second, options);
-  }
-  return std::move(results);
+    results.push_back(wholes[i < half ? 0 : 1].to(parts[i].device()));
+  return results;
 }
 
 // ---- NcclAllReduce
-
-NcclAllReduce::NcclAllReduce(NcclAllReduceOptions options) : options_(options) {
-  check_num_packs("NcclAllReduce", options_.num_packs);
-}
 
 void NcclAllReduce::check_devices(const std::vector<DeviceName>& devices) const {
   for (const DeviceName& device : devices) {
@@ -205,33 +203,9 @@ void NcclAllReduce::check_devices(const std::vector<DeviceName>& devices) const 
   }
 }
 
-Mirrored<Tensor> NcclAllReduce::reduce_implementation(ReduceOp op, const PerReplica<Tensor>& value,
-                                                      const Destinations& destinations,
-                                                      const CommunicationOptions& options) const {
-  return batch_reduce_implementation(op, {{value, destinations}}, options)[0];
-}
-
-std::vector<Mirrored<Tensor>> NcclAllReduce::batch_reduce_implementation(
-    ReduceOp op, const DenseValues& values, const CommunicationOptions& options) const {
-  DenseValues floating;
-  std::vector<std::size_t> positions;
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    check_devices(Destinations(values[i].first).devices());
-    if (!values[i].first[0].is_floating_point()) continue;
-    floating.push_back(values[i]);
-    positions.push_back(i);
-  }
-  const auto [sums, done] = reduce_in_packs(
-      op, floating, options_.num_packs,
-      [](const std::vector<Tensor>& parts, std::size_t) { return nccl_sums(parts); });
-  std::vector<Mirrored<Tensor>> results(values.size());
-  for (std::size_t k = 0; k < positions.size(); ++k) results[positions[k]] = sums[k];
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    if (results[i].size() == 0)
-      results[i] =
-          CrossDeviceOps::reduce_implementation(op, values[i].first, values[i].second, options);
-  }
-  return results;
+bool NcclAllReduce::packs(const PerReplica<Tensor>& value) const {
+  check_devices(Destinations(value).devices());
+  return value[0].is_floating_point();
 }
 
 }  // namespace tutti::distribute

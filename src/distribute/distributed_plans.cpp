@@ -6,6 +6,7 @@
 
 #include "base/environment.h"
 #include "distribute/distributed_plans_steps.h"
+#include "tutti/base/log.h"
 
 namespace tutti::distribute {
 namespace {
@@ -15,10 +16,13 @@ using data::InputReplicationMode;
 
 class DealingPlan : public DistributedPlan {
  public:
-  /// One stream from which the replicas draw in turn, or one for each.
-  DealingPlan(std::vector<data::PlanPtr> streams, std::vector<DeviceName> devices,
-              const InputOptions& options)
-      : streams_(std::move(streams)), dealing_(std::make_shared<Dealing>()) {
+  /// One stream from which the replicas draw in turn, or one for each. `batches`: of the global
+  /// size, of which the stream has the pieces; null: a stream's batches are a replica's.
+  DealingPlan(std::vector<data::PlanPtr> streams, data::PlanPtr batches,
+              std::vector<DeviceName> devices, const InputOptions& options)
+      : streams_(std::move(streams)),
+        batches_(std::move(batches)),
+        dealing_(std::make_shared<Dealing>()) {
     dealing_->devices = std::move(devices);
     dealing_->fetch_to_device = options.fetch_to_device.value_or(true);
     accelerators_ =
@@ -35,6 +39,23 @@ class DealingPlan : public DistributedPlan {
   }
   int64_t cardinality() const override {
     return streams_.size() == 1 ? steps_in_turn() : steps_side_by_side();
+  }
+  std::string steps_text() const override {
+    const auto replicas = static_cast<int>(dealing_->devices.size());
+    const int64_t steps = cardinality();
+    std::string text = steps == data::kInfinite ? "without end" : "unknown before a pass has ended";
+    if (steps >= 0) text = steps_rule(steps, replicas);
+    if (batches_) {
+      if (const auto batch = batches_->batch_size()) text += "; " + batch_text(*batch, replicas);
+      return text;
+    }
+    if (const auto batch = streams_[0]->batch_size()) {
+      text += replicas == 1
+                  ? cat("; a global batch of ", *batch)
+                  : cat("; a global batch of ", replicas, " * ", *batch, " = ", replicas * *batch,
+                        ", ", *batch, " rows for each of ", replicas, " replicas");
+    }
+    return text;
   }
   SpecNest replica_spec() const override {
     SpecNest spec = streams_[0]->element_spec();
@@ -75,6 +96,18 @@ class DealingPlan : public DistributedPlan {
     });
     return batched;
   }
+  std::string steps_rule(int64_t steps, int replicas) const {
+    if (batches_) {
+      const auto batch = batches_->batch_size();
+      const int64_t rows = batches_->num_rows();
+      if (batch && rows >= 0 && (rows + *batch - 1) / *batch == steps)
+        return steps_formula(rows, "rows", *batch, steps);
+      return cat(steps, ", a step for each batch");
+    }
+    if (streams_.size() > 1)
+      return cat(steps, ", the steps until all ", replicas, " replicas' datasets have ended");
+    return steps_formula(streams_[0]->cardinality(), "batches", replicas, steps);
+  }
   int64_t steps_in_turn() const {
     const int64_t pieces = streams_[0]->cardinality();
     const auto replicas = static_cast<int64_t>(dealing_->devices.size());
@@ -96,6 +129,7 @@ class DealingPlan : public DistributedPlan {
   }
 
   std::vector<data::PlanPtr> streams_;
+  data::PlanPtr batches_;
   std::shared_ptr<Dealing> dealing_;
   bool accelerators_ = false;
   int64_t buffer_size_ = 0;
@@ -131,8 +165,9 @@ std::shared_ptr<DistributedPlan> make_rebatched_plan(data::PlanPtr plan,
         "distribute_datasets_from_function, which can make a dataset for each replica");
   }
   check_options("distribute_dataset", options);
-  std::vector<data::PlanPtr> streams{data::worker_pieces(std::move(plan), workers)};
-  return std::make_shared<DealingPlan>(std::move(streams), std::move(devices), options);
+  std::vector<data::PlanPtr> streams{data::worker_pieces(plan, workers)};
+  return std::make_shared<DealingPlan>(std::move(streams), std::move(plan), std::move(devices),
+                                       options);
 }
 
 std::shared_ptr<DistributedPlan> make_plans_from_function(
@@ -154,7 +189,24 @@ std::shared_ptr<DistributedPlan> make_plans_from_function(
     for (int replica = 0; replica < replicas; ++replica)
       streams.push_back(dataset_fn(data::InputContext(replicas, replica, replicas)));
   }
-  return std::make_shared<DealingPlan>(std::move(streams), std::move(devices), options);
+  for (std::size_t i = 0; i < streams.size(); ++i) {
+    if (streams[i]->cardinality() != 0) continue;
+    log_warning(kOperation, " [dataset ", i, " of ", streams.size(),
+                "]: it has no elements; look at how dataset_fn uses its InputContext, and at "
+                "filter, take, skip and drop_remainder");
+  }
+  return std::make_shared<DealingPlan>(std::move(streams), nullptr, std::move(devices), options);
+}
+
+std::string batch_text(int64_t global_batch, int replicas) {
+  if (replicas == 1) return cat("a global batch of ", global_batch);
+  return cat("a global batch of ", global_batch, ", ceil(", global_batch, " / ", replicas,
+             ") = ", (global_batch + replicas - 1) / replicas, " rows for each of ", replicas,
+             " replicas");
+}
+
+std::string steps_formula(int64_t count, const char* of_what, int64_t by, int64_t steps) {
+  return cat("ceil(", count, " ", of_what, " / ", by, ") = ", steps);
 }
 
 DistributedSpec::DistributedSpec(SpecNest replica_spec, int num_local_replicas)

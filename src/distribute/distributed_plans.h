@@ -2,6 +2,7 @@
 // Datasets dealt out to the local replicas.
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "tutti/base/function_ref.h"
@@ -25,5 +26,10 @@ std::shared_ptr<DistributedPlan> make_plans_from_function(
     FunctionRef<data::PlanPtr(const data::InputContext&)> dataset_fn,
     const data::InputContext& context, std::vector<DeviceName> devices,
     const data::InputOptions& options);
+
+/// "a global batch of 3, ceil(3 / 2) = 2 rows for each of 2 replicas".
+std::string batch_text(int64_t global_batch, int replicas);
+/// "ceil(7 rows / 3) = 3".
+std::string steps_formula(int64_t count, const char* of_what, int64_t by, int64_t steps);
 
 }  // namespace tutti::distribute

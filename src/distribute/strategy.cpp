@@ -190,8 +190,12 @@ std::string Strategy::summary() const {
              " cores for each replica\n  reduction: ", cross_device_ops().name(), " (", why,
              ")\n  variables: ", variables, "\n  batch: ",
              one ? std::string("the global batch is the replica's")
-                 : cat("a global batch is cut among ", num_replicas_, " replicas"),
-             "\n");
+                 : cat("a global batch is cut among ", num_replicas_, " replicas, ceil(global / ",
+                       num_replicas_,
+                       ") rows for each; a batch for each replica (datasets from a function) is a "
+                       "global one of ",
+                       num_replicas_, " * batch"),
+             "\n  steps: ceil(rows / global batch), the last one with the rows that are left\n");
 }
 
 // ---- the default strategy

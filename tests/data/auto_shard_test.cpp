@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
 
 #include "data/elements.h"
 #include "tutti/base/log.h"
@@ -204,6 +205,22 @@ TEST(AutoShardFile, UserIssue62_ByAutoFewerFilesFallBackToDataWithAWarning) {
             std::string::npos);
 }
 
+TEST(AutoShardFile, UserIssue4_OneFileForTwoWorkersSharesOutElementsAndSaysItOnce) {
+  const TextFiles one(1);
+  const auto shard = [&](int w) {
+    return numbers(Dataset<Tensor>(auto_shard(one.numbers().plan(), kAuto, 2, w)));
+  };
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(shard(0), (Numbers{0, 2}));
+  EXPECT_EQ(shard(0), (Numbers{0, 2}));
+  EXPECT_EQ(worker(one.numbers().batch(4), 0, 2, kAuto), (Rows{{0, 1}}));
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  const auto first = said.find("worker 0 of 2]: AUTO found a reader of 1 files for 2 workers");
+  EXPECT_NE(first, std::string::npos) << said;
+  EXPECT_EQ(said.find("AUTO", first + 20), std::string::npos) << "once: " << said;
+  EXPECT_EQ(shard(1), (Numbers{1}));
+}
+
 TEST(AutoShardFile, OfASourceThatReadsNoFilesIsNotFound) {
   for (int w : {0, 1})
     EXPECT_ERROR(worker(range(8).batch(4), w, 2, kFile), NotFound, "range reads no files");
@@ -266,6 +283,65 @@ TEST(AutoShardHint, APassOverAHintIsAnErrorThatNamesThePolicy) {
   EXPECT_EQ(dataset.cardinality(), kUnknown);
   EXPECT_EQ(cat(dataset.batch(2).element_spec()), "TensorSpec(shape=(None,), dtype=int64)");
   EXPECT_ERROR(range(8).shard(kShardHint, 0), InvalidArgument, "shard");
+}
+
+std::string said_by(const std::function<void()>& work) {
+  ::testing::internal::CaptureStderr();
+  work();
+  return ::testing::internal::GetCapturedStderr();
+}
+bool says(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST(AutoShard, UserIssue10_ShardsWithoutElementsAreNamedToEveryWorkerWhenTheyAreMade) {
+  for (int w : {0, 1, 2}) {
+    const std::string said = said_by([&] { auto_shard(range(1).plan(), kData, 3, w); });
+    EXPECT_TRUE(says(said, cat("worker ", w, " of 3]: 1 elements for 3 workers"))) << said;
+    EXPECT_TRUE(says(said, "workers 1 to 2 have none")) << said;
+    const std::string empty = said_by([&] { auto_shard(range(4).take(0).plan(), kData, 3, w); });
+    EXPECT_TRUE(says(empty, "has no elements")) << empty;
+  }
+  const auto hinted = range(1).shard(kShardHint, kShardHint);
+  EXPECT_TRUE(says(said_by([&] { auto_shard(hinted.plan(), kHint, 2, 1); }),
+                   "worker 1 of 2]: the shard of this worker has no elements"));
+  EXPECT_EQ(said_by([&] { auto_shard(range(3).plan(), kData, 3, 2); }), "");
+}
+
+TEST(WorkerPieces, UserIssue10_AWorkerThatNeverGetsRowsIsToldWhenItsPiecesAreMade) {
+  // 17 workers, of which no other test has as many: a text is said once in a process.
+  const auto pieces = [](int64_t batch, int w, AutoShardPolicy policy) {
+    return said_by([&] {
+      worker_pieces(range(2 * batch).batch(batch).with_options({policy}).plan(), {17, 1, w});
+    });
+  };
+  const std::string idle = pieces(18, 9, kData);
+  EXPECT_TRUE(says(idle,
+                   "distribute_dataset [worker 9 of 17]: a global batch of 18 gives rows to "
+                   "9 of 17 replicas, in pieces of 2, and to this worker none"))
+      << idle;
+  EXPECT_EQ(pieces(18, 9, kData), "") << "said once";
+  const std::string busy = pieces(18, 8, kData);
+  EXPECT_TRUE(says(busy, "9 of 17 replicas, in pieces of 2; the others idle")) << busy;
+  EXPECT_EQ(pieces(18, 9, kOff), "") << "the workers turn with 2 and 1 rows";
+  EXPECT_TRUE(says(pieces(16, 1, kOff), "a global batch of 16 gives rows to 16 of 17 replicas"));
+  EXPECT_EQ(pieces(34, 9, kData), "");
+  const std::string none = said_by([] {
+    worker_pieces(range(3).batch(4, {.drop_remainder = true}).plan(), {2, 1, 0});
+  });
+  EXPECT_TRUE(says(none, "distribute_dataset [worker 0 of 2]: the dataset has no elements"))
+      << none;
+  EXPECT_TRUE(says(none, "drop_remainder")) << none;
+}
+
+TEST(WorkerPieces, UserIssue23_CuttingIsTheLastStageOverTheUsersOwn) {
+  const auto batches = range(8).batch(4).map([](const Tensor& x) { return x.reshape({4}) * 10; });
+  const PlanPtr by_batch = worker_pieces(batches.plan(), {1, 2, 0});
+  EXPECT_EQ(by_batch->name(), "legacy_rebatch");
+  EXPECT_EQ(by_batch->inputs()[0], batches.plan());
+  const PlanPtr by_rows = worker_pieces(batches.with_options({kOff}).plan(), {2, 1, 1});
+  EXPECT_EQ(by_rows->name(), "static_rebatch");
+  EXPECT_EQ(rows(Dataset<Tensor>(by_rows)), (Rows{{0, 10}, {20, 30}, {40, 50}, {60, 70}}));
 }
 
 TEST(AutoShard, RefusesWorkersAndPoliciesThatDoNotExist) {

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <thread>
 
+#include "support/comes_true.h"
 #include "support/message_checks.h"
 #include "tutti/distribute/config.h"
 #include "tutti/distribute/strategies.h"
@@ -12,6 +13,7 @@
 namespace tutti::distribute {
 namespace {
 
+using testing::comes_true;
 using testing::throws_saying;
 
 TEST(MirroredArguments, ComputeDevicesIsAnotherNameOfDevices) {
@@ -69,7 +71,7 @@ TEST(MirroredArguments, CommunicationOptionsAreDefaultsOfTheReplicasCollectives)
       [&] {
         strategy.run([&] {
           if (get_replica_context()->replica_id_in_sync_group() == 1) {
-            while (!gave_up) std::this_thread::yield();
+            EXPECT_TRUE(comes_true([&] { return gave_up.load(); }));
             return;
           }
           try {
@@ -117,6 +119,7 @@ TEST(Summary, SaysWhatABatchIsAndWhereVariablesAre) {
   const std::string two = summary_of(MirroredStrategy({.devices = {"cpu:0", "cpu:1"}}));
   EXPECT_TRUE(has(two, "MirroredStrategy: 2 replicas on cpu:0, cpu:1"));
   EXPECT_TRUE(has(two, "batch: a global batch is cut among 2 replicas"));
+  EXPECT_TRUE(has(two, "steps: ceil(rows / global batch)"));
   EXPECT_TRUE(has(two, "variables: one component a replica"));
   const std::string central =
       summary_of(CentralStorageStrategy({.compute_devices = {"cpu:1", "cpu:2"}}));

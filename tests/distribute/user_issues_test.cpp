@@ -1,6 +1,8 @@
 // Rows of spec/user_issues.md that the replicas of one process can show without Keras.
 
 #include <algorithm>
+#include <atomic>
+#include <functional>
 
 #include "support/expect.h"
 #include "tutti/data/dataset.h"
@@ -97,11 +99,109 @@ TEST(UserIssues, Issue18_DenominatorsOfTheUsersOwnAreSummedOverReplicas) {
   EXPECT_FLOAT_EQ(strategy.reduce(ReduceOp::kSum, losses).item<float>(), 3);
 }
 
+std::string said_by(const std::function<void()>& work) {
+  ::testing::internal::CaptureStderr();
+  work();
+  return ::testing::internal::GetCapturedStderr();
+}
+bool says(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST(UserIssues, Issue7_TheStepsOfAPassAreComputedAndTheFormulaIsPrinted) {
+  MirroredStrategy strategy(cpus(2));
+  EXPECT_TRUE(says(strategy.summary(), "steps: ceil(rows / global batch)")) << strategy.summary();
+  const auto text = [&](const data::Dataset<Tensor>& dataset, int64_t steps) {
+    const auto distributed = strategy.distribute_dataset(dataset);
+    EXPECT_EQ(distributed.cardinality(), steps);
+    return distributed.plan()->steps_text();
+  };
+  EXPECT_TRUE(says(text(data::range(7).batch(3), 3), "ceil(7 rows / 3) = 3"));
+  EXPECT_TRUE(
+      says(text(data::range(7).batch(3, {.drop_remainder = true}), 2), "ceil(6 rows / 3) = 2"));
+  EXPECT_TRUE(says(text(data::range(3).batch(2).concatenate(data::range(3).batch(2)), 4),
+                   "4, a step for each batch"));
+  EXPECT_TRUE(says(text(data::range(2).batch(2).repeat(), data::kInfinite), "without end"));
+  EXPECT_TRUE(says(
+      text(data::range(7).filter([](const Tensor& x) { return x.item<int64_t>() > 2; }).batch(2),
+           data::kUnknown),
+      "unknown before a pass has ended"));
+  const auto made = strategy.distribute_datasets_from_function(
+      [](const InputContext&) { return data::range(5).batch(1); });
+  EXPECT_EQ(made.cardinality(), 3);
+  EXPECT_TRUE(says(made.plan()->steps_text(), "ceil(5 batches / 2) = 3"));
+}
+
+TEST(UserIssues, Issue10_AnEmptyDatasetIsToldWhenItIsDistributed) {
+  MirroredStrategy strategy(cpus(2));
+  const std::string empty = said_by([&] {
+    const auto dataset =
+        strategy.distribute_dataset(data::range(3).batch(4, {.drop_remainder = true}));
+    EXPECT_EQ(dataset.cardinality(), 0);
+  });
+  EXPECT_TRUE(says(empty, "the dataset has no elements")) << empty;
+  MirroredStrategy wide(cpus(7));  // as no other test is: a text is said once in a process
+  const std::string idle = said_by([&] { wide.distribute_dataset(data::range(8).batch(8)); });
+  EXPECT_TRUE(says(idle, "a global batch of 8 gives rows to 4 of 7 replicas, in pieces of 2"))
+      << idle;
+  const std::string made = said_by([&] {
+    strategy.distribute_datasets_from_function(
+        [](const InputContext& context) {
+          return data::range(1)
+              .shard(context.num_input_pipelines(), context.input_pipeline_id())
+              .batch(1);
+        },
+        {.replication_mode = InputReplicationMode::kPerReplica});
+  });
+  EXPECT_TRUE(says(made, "[dataset 1 of 2]: it has no elements")) << made;
+  EXPECT_FALSE(says(made, "[dataset 0 of 2]")) << made;
+  EXPECT_EQ(said_by([&] { strategy.distribute_dataset(data::range(4).batch(2)); }), "");
+}
+
 TEST(UserIssues, Issue19_GlobalAndReplicaBatchSizesAreBothSpelt) {
   const InputContext context(1, 0, 4);
   EXPECT_EQ(context.get_per_replica_batch_size(12), 3);
   EXPECT_EQ(context.num_replicas_in_sync(), 4);
   EXPECT_THROW(static_cast<void>(context.get_per_replica_batch_size(13)), InvalidArgument);
+}
+
+TEST(UserIssues, Issue19_BothSpellingsGiveTheSameStepsAndTheSummaryPrintsBoth) {
+  MirroredStrategy strategy(cpus(2));
+  const auto by_global = strategy.distribute_dataset(data::range(12).batch(4));
+  const auto by_replica =
+      strategy.distribute_datasets_from_function([](const InputContext& context) {
+        return data::range(12).batch(context.get_per_replica_batch_size(4));
+      });
+  auto other = by_replica.iterator();
+  for (auto batch : by_global) {
+    const auto same = other.get_next();
+    for (std::size_t r : {0, 1}) EXPECT_TENSOR_EQ(batch[r], same[r]);
+  }
+  EXPECT_FALSE(other.get_next_as_optional().has_value());
+  EXPECT_TRUE(says(by_global.plan()->steps_text(),
+                   "a global batch of 4, ceil(4 / 2) = 2 rows for each of 2 replicas"));
+  EXPECT_TRUE(says(by_replica.plan()->steps_text(),
+                   "a global batch of 2 * 2 = 4, 2 rows for each of 2 replicas"));
+  EXPECT_TRUE(says(strategy.summary(), "ceil(global / 2) rows for each")) << strategy.summary();
+  EXPECT_TRUE(says(strategy.summary(), "is a global one of 2 * batch")) << strategy.summary();
+}
+
+TEST(UserIssues, Issue23_AMapSeesTheBatchSizeThatWasAskedFor) {
+  MirroredStrategy strategy(cpus(2));
+  std::atomic<bool> another_size{false};
+  const auto dataset = data::range(8).batch(4).map([&](const Tensor& batch) {
+    if (batch.size(0) != 4) another_size = true;
+    return batch.reshape({4, 1});  // fails for any other size
+  });
+  int64_t steps = 0;
+  for (auto batch : strategy.distribute_dataset(dataset)) {
+    for (std::size_t r : {0, 1})
+      EXPECT_TENSOR_EQ(batch[r],
+                       (at::arange(2) + 4 * steps + 2 * static_cast<int64_t>(r)).reshape({2, 1}));
+    ++steps;
+  }
+  EXPECT_EQ(steps, 2);
+  EXPECT_FALSE(another_size);
 }
 
 TEST(UserIssues, Issue24_ABatchThatDoesNotDivideIsCutUnevenly) {

@@ -72,7 +72,7 @@ TEST(DistributedInput, TheDebugLogSaysHowLongAnEpochWaitedForData) {
   const std::string said = ::testing::internal::GetCapturedStderr();
   set_log_level(before);
   EXPECT_NE(said.find("epoch 2: "), std::string::npos) << said;
-  EXPECT_NE(said.find(" ms of them waiting for data"), std::string::npos) << said;
+  EXPECT_NE(said.find(" ms waiting for data"), std::string::npos) << said;
 }
 
 }  // namespace

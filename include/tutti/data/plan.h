@@ -137,7 +137,7 @@ using PlanPtr = std::shared_ptr<const Plan>;
 /// The part of a dataset that is worker `index`'s by `policy`; kData: elements index,
 /// index + num_workers, …. InvalidArgument: another policy, an index that is no worker's, or kFile
 /// with fewer files than workers (on every worker alike; kAuto then takes kData, with a warning).
-/// NotFound: kFile on a source that reads no files.
+/// NotFound: kFile on a source that reads no files. A shard that is known to be empty is a warning.
 PlanPtr auto_shard(PlanPtr plan, AutoShardPolicy policy, int num_workers, int index);
 
 /// A process's place among those that share a dataset.
@@ -149,8 +149,10 @@ struct InputWorkers {
 /// The pieces that the replicas of a worker draw in turn from `plan`, whose batches are of the
 /// global size: sharded by its options' policy and cut for all replicas. By kData, by kAuto where
 /// that means kData, or when the batch size is not known, each batch is cut by itself
-/// (legacy_rebatch); else the stream of rows is (static_rebatch). InvalidArgument when there are
-/// several replicas and elements have no batch axis.
+/// (legacy_rebatch); else the stream of rows is (static_rebatch). Cutting is the last stage: the
+/// functions of `plan` see the batches that the user asked for. InvalidArgument when there are
+/// several replicas and elements have no batch axis. A warning tells of datasets that are known to
+/// be empty, and of batches that have no rows for some of the replicas.
 PlanPtr worker_pieces(PlanPtr plan, const InputWorkers& workers);
 
 /// Each batch of n rows becomes `num_pieces` pieces of ceil(n / num_pieces) rows, the last ones

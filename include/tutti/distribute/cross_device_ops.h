@@ -146,25 +146,16 @@ class ReductionToOneDevice : public CrossDeviceOps {
   ReductionToOneDeviceOptions options_;
 };
 
-struct NcclAllReduceOptions {
-  /// The tensors of a batch are joined and cut into so many packs; 0: no packing.
-  int num_packs = 1;
-};
-
-/// NCCL between GPUs, one pack after the other. Only for CUDA devices and a build with NCCL: CPU
-/// devices and CPU values are InvalidArgument that names the alternatives. Integers and values that
-/// live elsewhere than their destinations are added on one device.
-class NcclAllReduce : public CrossDeviceOps {
+/// What the all-reduces between devices share. The tensors of a batch are joined (by dtype and
+/// device) and cut into packs, each reduced by itself; values that live elsewhere than their
+/// destinations are added on one device.
+class PackedAllReduce : public CrossDeviceOps {
  public:
-  /// Throws InvalidArgument when num_packs is negative.
-  explicit NcclAllReduce(NcclAllReduceOptions options = {});
-  std::string name() const override { return "NcclAllReduce"; }
-  void check_devices(const std::vector<DeviceName>& devices) const override;
-  /// True when this build has NCCL.
-  static bool is_built();
-  int num_packs() const { return options_.num_packs; }
+  int num_packs() const { return num_packs_; }
 
  protected:
+  /// Throws InvalidArgument in the name of `name` when num_packs is negative.
+  PackedAllReduce(const char* name, int num_packs);
   Mirrored<Tensor> reduce_implementation(ReduceOp op, const PerReplica<Tensor>& value,
                                          const Destinations& destinations,
                                          const CommunicationOptions& options) const override;
@@ -173,7 +164,35 @@ class NcclAllReduce : public CrossDeviceOps {
       const CommunicationOptions& options) const override;
 
  private:
-  NcclAllReduceOptions options_;
+  /// False: `value` is added on one device. Throws InvalidArgument for what it cannot serve.
+  virtual bool packs(const PerReplica<Tensor>& value) const { return true; }
+  /// Adds up one pack: a flat tensor of each replica, on its device, not to be written. Gives each
+  /// replica its sum on its device; entries may be one tensor. `pack` counts the packs of a batch.
+  virtual std::vector<Tensor> sums(const std::vector<Tensor>& parts, std::size_t pack) const = 0;
+
+  int num_packs_;
+};
+
+struct NcclAllReduceOptions {
+  /// The tensors of a batch are joined and cut into so many packs; 0: no packing.
+  int num_packs = 1;
+};
+
+/// NCCL between GPUs, one pack after the other. Only for CUDA devices and a build with NCCL: CPU
+/// devices and CPU values are InvalidArgument that names the alternatives. Integers are added on
+/// one device.
+class NcclAllReduce : public PackedAllReduce {
+ public:
+  explicit NcclAllReduce(NcclAllReduceOptions options = {})
+      : PackedAllReduce("NcclAllReduce", options.num_packs) {}
+  std::string name() const override { return "NcclAllReduce"; }
+  void check_devices(const std::vector<DeviceName>& devices) const override;
+  /// True when this build has NCCL.
+  static bool is_built();
+
+ private:
+  bool packs(const PerReplica<Tensor>& value) const override;
+  std::vector<Tensor> sums(const std::vector<Tensor>& parts, std::size_t pack) const override;
 };
 
 struct HierarchicalCopyAllReduceOptions {
@@ -183,25 +202,15 @@ struct HierarchicalCopyAllReduceOptions {
 };
 
 /// Two groups of devices: each pack is summed inside its group on a rotating main device, then the
-/// two sums are exchanged. Values that live elsewhere than their destinations are added on one
-/// device.
-class HierarchicalCopyAllReduce : public CrossDeviceOps {
+/// two sums are exchanged.
+class HierarchicalCopyAllReduce : public PackedAllReduce {
  public:
-  /// Throws InvalidArgument when num_packs is negative.
-  explicit HierarchicalCopyAllReduce(HierarchicalCopyAllReduceOptions options = {});
+  explicit HierarchicalCopyAllReduce(HierarchicalCopyAllReduceOptions options = {})
+      : PackedAllReduce("HierarchicalCopyAllReduce", options.num_packs) {}
   std::string name() const override { return "HierarchicalCopyAllReduce"; }
-  int num_packs() const { return options_.num_packs; }
-
- protected:
-  Mirrored<Tensor> reduce_implementation(ReduceOp op, const PerReplica<Tensor>& value,
-                                         const Destinations& destinations,
-                                         const CommunicationOptions& options) const override;
-  std::vector<Mirrored<Tensor>> batch_reduce_implementation(
-      ReduceOp op, const std::vector<std::pair<PerReplica<Tensor>, Destinations>>& values,
-      const CommunicationOptions& options) const override;
 
  private:
-  HierarchicalCopyAllReduceOptions options_;
+  std::vector<Tensor> sums(const std::vector<Tensor>& parts, std::size_t pack) const override;
 };
 
 /// Any CrossDeviceOps, by value; empty means "the strategy chooses".

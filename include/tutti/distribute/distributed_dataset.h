@@ -29,6 +29,9 @@ class DistributedPlan {
   virtual std::unique_ptr<DistributedIterator> iterator() = 0;
   /// Steps of one pass; data::kInfinite or data::kUnknown.
   virtual int64_t cardinality() const = 0;
+  /// How cardinality() comes about, and how large batches are: "ceil(7 rows / 3) = 3; a global
+  /// batch of 3, ceil(3 / 2) = 2 rows for each of 2 replicas".
+  virtual std::string steps_text() const = 0;
   /// Spec of one replica's part.
   virtual SpecNest replica_spec() const = 0;
   virtual int num_local_replicas() const = 0;

@@ -224,7 +224,7 @@ class Strategy {
   const std::optional<DeviceName>& parameter_device() const { return parameter_device_; }
   virtual std::string name() const = 0;
   /// A few lines: devices, threads of each replica, who reduces and why, where variables are, what
-  /// a batch is.
+  /// a batch is, how many steps are made of rows.
   std::string summary() const;
 
   InputContext input_context() const { return InputContext(1, 0, num_replicas_); }

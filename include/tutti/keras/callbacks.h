@@ -115,7 +115,10 @@ struct EarlyStoppingOptions {
   int64_t start_from_epoch = 0;
 };
 /// Stops training when the monitored number has not improved for `patience` epochs. A number that
-/// is missing gives one warning with those there are; NaN is no improvement.
+/// is missing gives one warning with those there are; NaN is no improvement. With
+/// restore_best_weights the model has the weights of the best epoch after fit, whatever ended it:
+/// they come back in on_train_end, after the weights have become the average of use_ema and after
+/// what ModelCheckpoint has saved of the last epoch.
 AnyCallback EarlyStopping(const EarlyStoppingOptions& options = {});
 
 struct ModelCheckpointOptions {

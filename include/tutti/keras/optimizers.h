@@ -6,7 +6,8 @@
 // of the k gradients; until then each replica adds up its own, and nothing else changes. The k-th
 // call adds the replicas' sums, clips, decays weights and updates: clipping sees the mean over the
 // calls of the whole batch's gradients. iterations() counts updates. A replica that fails in a call
-// leaves all of them as before it.
+// leaves all of them as before it. Calls that bring unequal numbers of samples:
+// apply_gradient_sums.
 //
 // `use_ema`: each update also moves an average of the weights, average = momentum average +
 // (1 - momentum) weights (the weights themselves at the first), in the slot "average"; a variable
@@ -42,6 +43,13 @@ class Optimizer {
   /// variable is not among those it was built with.
   void apply_gradients(const std::vector<Tensor>& gradients, const std::vector<Variable>& variables,
                        bool skip_aggregation = false);
+  /// The same with gradients of sums, for losses with a denominator of their own (tokens, weights):
+  /// the gradient is what all replicas and all calls of the update bring together, divided by the
+  /// sum of all their `denominator`s (by 1 where that is 0). Inside replicas each gives its own.
+  /// InvalidArgument: a denominator below 0 or not finite; calls of one update of which some are
+  /// apply_gradients.
+  void apply_gradient_sums(const std::vector<Tensor>& gradients,
+                           const std::vector<Variable>& variables, double denominator);
 
   /// Calls of apply_gradients so far: updates times gradient_accumulation_steps, and those since.
   int64_t gradient_steps() const;
@@ -49,9 +57,12 @@ class Optimizer {
   /// replicas, one a variable (undefined where there was no gradient); empty before build. Outside
   /// replicas.
   std::vector<Tensor> accumulated_gradients() const;
+  /// The denominators that belong to them, added up; nothing when calls are what divides.
+  std::optional<double> accumulated_denominator() const;
   /// Goes on as if the calls since the last update had been `calls` with these sums. After build,
   /// outside replicas; InvalidArgument for other shapes, or for as many calls as make an update.
-  void set_accumulated_gradients(const std::vector<Tensor>& gradients, int64_t calls);
+  void set_accumulated_gradients(const std::vector<Tensor>& gradients, int64_t calls,
+                                 std::optional<double> denominator = std::nullopt);
   /// The weights become their average, when there is one. Outside replicas.
   void finalize_variable_values();
 

@@ -74,7 +74,8 @@ class ValidationData {
 };
 
 /// -1: the bar on a terminal, one line an epoch elsewhere; 0: nothing; 1: the bar; 2: one line an
-/// epoch.
+/// epoch. Where something is printed, fit also logs (at `info`) how steps are made of rows and what
+/// the loss divides by, and at its end the samples per second and the global step.
 inline constexpr int kVerboseAuto = -1;
 
 struct FitOptions {

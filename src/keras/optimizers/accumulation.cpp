@@ -1,5 +1,7 @@
 #include "keras/optimizers/accumulation.h"
 
+#include <cmath>
+
 #include "collectives/rendezvous.h"
 #include "tutti/base/text.h"
 #include "tutti/distribute/strategy.h"
@@ -38,6 +40,15 @@ void Accumulation::check(const std::vector<Tensor>& gradients, const Replica& mi
   }
 }
 
+void Accumulation::check_denominator(const Replica& mine, bool has_denominator) const {
+  if (mine.calls == 0 || mine.denominator.has_value() == has_denominator) return;
+  throw InvalidArgument(cat(has_denominator ? "apply_gradient_sums [" : "apply_gradients [",
+                            optimizer_, "]: call ", mine.calls + 1, " of ", steps_,
+                            " of one update, after calls ",
+                            has_denominator ? "without a denominator" : "with a denominator",
+                            ", expected all with one or all without"));
+}
+
 void Accumulation::add(Replica& mine, std::size_t index, const std::vector<Tensor>& gradients) {
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     if (!gradients[i].defined()) continue;
@@ -60,17 +71,18 @@ void Accumulation::add(Replica& mine, std::size_t index, const std::vector<Tenso
 }
 
 /// After it the replica stands at the beginning, whatever becomes of the update.
-void Accumulation::take_means(Replica& mine) {
+void Accumulation::take_means(Replica& mine, double divisor) {
   for (std::size_t i = 0; i < variables_.size(); ++i) {
-    mine.means[i] = mine.has[i] != 0 ? mine.sums[i].div_(static_cast<double>(steps_)) : Tensor();
+    mine.means[i] = mine.has[i] != 0 ? mine.sums[i].div_(divisor) : Tensor();
     mine.has[i] = 0;
   }
   mine.calls = 0;
   mine.kind = Kind::kNone;
+  mine.denominator.reset();
 }
 
 void Accumulation::apply(const std::vector<Tensor>& gradients, bool aggregate,
-                         distribute::FusedUpdate& update) {
+                         std::optional<double> denominator, distribute::FusedUpdate& update) {
   if (variables_.empty()) return update.apply(gradients, aggregate);
   at::NoGradGuard no_grad;
   distribute::ReplicaContext* context = distribute::get_replica_context();
@@ -79,6 +91,7 @@ void Accumulation::apply(const std::vector<Tensor>& gradients, bool aggregate,
   Replica& mine = replicas_[index];
   const Kind kind = !inside ? Kind::kOutside : aggregate ? Kind::kReplicas : Kind::kEqualReplicas;
   check(gradients, mine, kind);
+  check_denominator(mine, denominator.has_value());
   if (inside && context->rendezvous().size() > 1) {
     // No data meet here. A replica that has failed on the way makes the others fail too, so that
     // they never count apart.
@@ -88,6 +101,7 @@ void Accumulation::apply(const std::vector<Tensor>& gradients, bool aggregate,
   }
   add(mine, index, gradients);
   mine.kind = kind;
+  if (denominator) mine.denominator = mine.denominator.value_or(0) + *denominator;
   if (!inside) {
     for (Replica& other : replicas_) {
       other.calls = mine.calls;
@@ -95,7 +109,8 @@ void Accumulation::apply(const std::vector<Tensor>& gradients, bool aggregate,
     }
   }
   if (mine.calls < steps_) return;
-  take_means(mine);
+  take_means(mine, mine.denominator ? divisor_over_replicas(*mine.denominator, inside)
+                                    : static_cast<double>(steps_));
   if (!inside) {
     for (Replica& other : replicas_) {
       other.calls = 0;
@@ -120,11 +135,23 @@ std::vector<Tensor> Accumulation::sums() const {
   return all;
 }
 
-void Accumulation::restore(const std::vector<Tensor>& sums, int64_t calls) {
+std::optional<double> Accumulation::denominator() const {
+  if (!replicas_[0].denominator) return std::nullopt;
+  double sum = 0;
+  for (const Replica& replica : replicas_) sum += replica.denominator.value_or(0);
+  return sum;
+}
+
+void Accumulation::restore(const std::vector<Tensor>& sums, int64_t calls,
+                           std::optional<double> denominator) {
   if (sums.size() != variables_.size() || calls < 0 || calls >= steps_) {
     throw InvalidArgument(cat("set_accumulated_gradients [", optimizer_, "]: ", sums.size(),
                               " sums of ", calls, " calls, expected ", variables_.size(),
                               " sums of 0 to ", steps_ - 1, " calls"));
+  }
+  if (denominator && !(*denominator >= 0 && std::isfinite(*denominator))) {
+    throw InvalidArgument(cat("set_accumulated_gradients [", optimizer_, "]: denominator ",
+                              *denominator, ", expected a finite number, 0 or more"));
   }
   check(sums, Replica{}, Kind::kNone);
   at::NoGradGuard no_grad;
@@ -132,10 +159,22 @@ void Accumulation::restore(const std::vector<Tensor>& sums, int64_t calls) {
     std::fill(replica.has.begin(), replica.has.end(), 0);
     replica.calls = calls;
     replica.kind = Kind::kNone;
+    replica.denominator = denominator ? std::optional<double>(0) : std::nullopt;
   }
   // The first replica brings everything: the others have nothing to add to it.
   add(replicas_[0], 0, sums);
   replicas_[0].calls = calls;
+  replicas_[0].denominator = denominator;
+}
+
+double divisor_over_replicas(double own, bool inside) {
+  double sum = own;
+  if (inside) {
+    distribute::ReplicaContext* context = distribute::get_replica_context();
+    sum = context->all_reduce(distribute::ReduceOp::kSum, at::scalar_tensor(own, at::kDouble))
+              .item<double>();
+  }
+  return sum == 0 ? 1 : sum;
 }
 
 }  // namespace tutti::keras::optimizers

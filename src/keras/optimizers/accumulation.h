@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,14 +23,16 @@ class Accumulation {
   Accumulation(std::string optimizer, int64_t steps, std::vector<Variable> variables);
 
   /// Adds `gradients` (in the order of the variables; undefined: none) to this replica's sums; in
-  /// the last call applies the means. Collective in a replica context: every replica calls it, and
-  /// none adds anything unless all have come.
-  void apply(const std::vector<Tensor>& gradients, bool aggregate, distribute::FusedUpdate& update);
+  /// the last call applies the means: over the calls, or by the sum of all denominators. Collective
+  /// in a replica context: every replica calls it, and none adds anything unless all have come.
+  void apply(const std::vector<Tensor>& gradients, bool aggregate,
+             std::optional<double> denominator, distribute::FusedUpdate& update);
 
   /// Calls since the last update.
   int64_t calls() const { return replicas_[0].calls; }
   std::vector<Tensor> sums() const;
-  void restore(const std::vector<Tensor>& sums, int64_t calls);
+  std::optional<double> denominator() const;
+  void restore(const std::vector<Tensor>& sums, int64_t calls, std::optional<double> denominator);
 
  private:
   /// How the calls of one update were made: sums of them mix only with their like.
@@ -40,16 +43,22 @@ class Accumulation {
     std::vector<Tensor> means;  // handed to the update: the sums, or undefined
     int64_t calls = 0;
     Kind kind = Kind::kNone;
+    std::optional<double> denominator;  // since the last update; set by the first call or never
   };
 
   void check(const std::vector<Tensor>& gradients, const Replica& mine, Kind kind) const;
+  void check_denominator(const Replica& mine, bool has_denominator) const;
   void add(Replica& mine, std::size_t index, const std::vector<Tensor>& gradients);
-  void take_means(Replica& mine);
+  void take_means(Replica& mine, double divisor);
 
   std::string optimizer_;
   int64_t steps_;
   std::vector<Variable> variables_;
   std::vector<Replica> replicas_;
 };
+
+/// What sums are divided by when each of the replicas (when `inside` them) brings `own`: their sum,
+/// 1 in the place of 0. A collective inside replicas.
+double divisor_over_replicas(double own, bool inside);
 
 }  // namespace tutti::keras::optimizers

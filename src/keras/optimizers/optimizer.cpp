@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "keras/json.h"
 #include "keras/optimizers/accumulation.h"
 #include "keras/optimizers/rules.h"
@@ -65,7 +67,21 @@ class Optimizer::Impl {
 
   void apply(const std::vector<Tensor>& gradients, bool aggregate) {
     if (accumulation == nullptr) return update->apply(gradients, aggregate);
-    accumulation->apply(gradients, aggregate, *update);
+    accumulation->apply(gradients, aggregate, std::nullopt, *update);
+  }
+  void apply_sums(const std::vector<Tensor>& gradients, double denominator) {
+    if (accumulation != nullptr)
+      return accumulation->apply(gradients, /*aggregate=*/true, denominator, *update);
+    const auto& own = update->variables();
+    const distribute::ReplicaContext* context = distribute::get_replica_context();
+    const bool inside =
+        context != nullptr && !own.empty() && &context->strategy() == &own[0].strategy();
+    const double divisor = divisor_over_replicas(denominator, inside);
+    at::NoGradGuard no_grad;
+    std::vector<Tensor> means;
+    for (const Tensor& gradient : gradients)
+      means.push_back(gradient.defined() ? gradient / divisor : gradient);
+    update->apply(means, /*aggregate=*/true);
   }
 
   int64_t iterations() const { return update ? update->iterations() : iterations_before_build; }
@@ -143,6 +159,22 @@ void Optimizer::apply_gradients(const std::vector<Tensor>& gradients,
     own.apply(own.sorted(gradients, variables), !skip_aggregation);
   }
 }
+void Optimizer::apply_gradient_sums(const std::vector<Tensor>& gradients,
+                                    const std::vector<Variable>& variables, double denominator) {
+  Impl& own = impl();
+  if (gradients.size() != variables.size()) {
+    throw InvalidArgument(cat("apply_gradient_sums [", name(), "]: ", gradients.size(),
+                              " gradients for ", variables.size(),
+                              " variables, expected one each"));
+  }
+  if (!(denominator >= 0) || std::isinf(denominator)) {
+    throw InvalidArgument(cat("apply_gradient_sums [", name(), "]: denominator ", denominator,
+                              ", expected a finite number, 0 or more"));
+  }
+  if (own.update == nullptr) own.make_once(variables);
+  own.apply_sums(own.same_order(variables) ? gradients : own.sorted(gradients, variables),
+                 denominator);
+}
 
 double Optimizer::learning_rate() const { return impl().rule->learning_rate(); }
 void Optimizer::set_learning_rate(double learning_rate) {
@@ -159,7 +191,12 @@ std::vector<Tensor> Optimizer::accumulated_gradients() const {
   impl().check_outside("accumulated_gradients");
   return impl().accumulation ? impl().accumulation->sums() : std::vector<Tensor>{};
 }
-void Optimizer::set_accumulated_gradients(const std::vector<Tensor>& gradients, int64_t calls) {
+std::optional<double> Optimizer::accumulated_denominator() const {
+  impl().check_outside("accumulated_denominator");
+  return impl().accumulation ? impl().accumulation->denominator() : std::nullopt;
+}
+void Optimizer::set_accumulated_gradients(const std::vector<Tensor>& gradients, int64_t calls,
+                                          std::optional<double> denominator) {
   impl().check_outside("set_accumulated_gradients");
   if (impl().accumulation == nullptr) {
     throw FailedPrecondition(
@@ -167,7 +204,7 @@ void Optimizer::set_accumulated_gradients(const std::vector<Tensor>& gradients, 
             built() ? "has no gradient_accumulation_steps" : "is not built",
             ", expected one that is built and accumulates; call build() first"));
   }
-  impl().accumulation->restore(gradients, calls);
+  impl().accumulation->restore(gradients, calls, denominator);
 }
 void Optimizer::finalize_variable_values() {
   Impl& own = impl();

@@ -6,6 +6,7 @@
 #include "distribute/variable_checkpoint.h"
 #include "keras/json.h"
 #include "keras/training/training_state.h"
+#include "tutti/base/log.h"
 #include "tutti/io/tensor_file.h"
 #include "tutti/keras/layers.h"
 
@@ -45,10 +46,28 @@ std::vector<MetricSpec> metrics_from(const Json& list) {
   return specs;
 }
 
+/// A variable that the replicas have each their own of, where the file has the first one's.
+void warn_of_own_statistics(const Model& model, const Variable& weight) {
+  if (weight.aggregation() != VariableAggregation::kOnlyFirstReplica) return;
+  const std::vector<Tensor> components = weight.components();
+  for (const Tensor& component : components) {
+    if (at::equal(component.cpu(), components[0].cpu())) continue;
+    log_once(LogLevel::kWarning, cat("keras/save/", model.name()),
+             cat("save [", model.name(), "]: ", weight.name(),
+                 " differs between replicas, and the file has the first one's, while evaluate and "
+                 "predict use each replica's own; for numbers that agree with the file call "
+                 "model.set_weights(model.get_weights()) first, or make the layer with "
+                 "synchronized = true"));
+    return;
+  }
+}
+
 /// Weights are saved once, in the user's layout; ON_READ ones as their aggregate.
 void put_weights(const Model& model, io::TensorFile& file) {
-  for (const Variable& weight : model.weights())
+  for (const Variable& weight : model.weights()) {
+    warn_of_own_statistics(model, weight);
     file.tensors.emplace_back(cat("weights/", weight.name()), tutti::internal::saved_value(weight));
+  }
 }
 
 const Tensor& find_tensor(const io::TensorFile& file, const std::string& path, std::size_t index,
@@ -124,14 +143,17 @@ std::vector<layers::Layer> layers_from(const Json& json, const io::TensorFile& f
 struct ModelFile {
   static Json compiled_part(const Model& model) {
     const Model::Training& training = *model.training_;
-    return {{"optimizer", described(training.optimizer)},
-            {"iterations", training.optimizer.iterations()},
-            {"accumulated_steps", accumulated_steps(training.optimizer)},
-            {"optimizer_variables", optimized(training.optimizer)},
-            {"loss", described(training.loss)},
-            {"metrics", metric_specs(training.metric_specs)},
-            {"weighted_metrics", metric_specs(training.weighted_metric_specs)},
-            {"steps_per_execution", training.steps_per_execution}};
+    Json json{{"optimizer", described(training.optimizer)},
+              {"iterations", training.optimizer.iterations()},
+              {"accumulated_steps", accumulated_steps(training.optimizer)},
+              {"optimizer_variables", optimized(training.optimizer)},
+              {"loss", described(training.loss)},
+              {"metrics", metric_specs(training.metric_specs)},
+              {"weighted_metrics", metric_specs(training.weighted_metric_specs)},
+              {"steps_per_execution", training.steps_per_execution}};
+    if (const auto denominator = training.optimizer.accumulated_denominator())
+      json["accumulated_denominator"] = *denominator;
+    return json;
   }
   /// Names of the variables that it was built with, in its order.
   static Json optimized(const optimizers::Optimizer& optimizer) {
@@ -161,8 +183,14 @@ struct ModelFile {
         file.tensors.emplace_back(cat("accumulated/", variables[i].name()), sums[i]);
     }
   }
-  static void restore_accumulated(optimizers::Optimizer& optimizer, int64_t calls,
+  static void restore_accumulated(optimizers::Optimizer& optimizer, const Json& json,
                                   const io::TensorFile& file, const std::string& path) {
+    const auto calls = member<int64_t>(json, "accumulated_steps", 0);
+    if (calls == 0) return;
+    std::optional<double> denominator;
+    if (json.contains("accumulated_denominator"))
+      denominator = member<double>(json, "accumulated_denominator", 0);
+
     const std::vector<Variable> variables = optimizer.trainable_variables();
     std::vector<Tensor> sums(variables.size());
     for (std::size_t i = 0; i < sums.size(); ++i) {
@@ -171,7 +199,7 @@ struct ModelFile {
       }
     }
     try {
-      optimizer.set_accumulated_gradients(sums, calls);
+      optimizer.set_accumulated_gradients(sums, calls, denominator);
     } catch (const Error& error) {
       throw DataLoss(cat("load_model [", path, "]: ", error.what(), "; the file is damaged"));
     }
@@ -202,8 +230,7 @@ struct ModelFile {
         tutti::internal::restore_value(variable, value);
       }
     }
-    const auto accumulated = member<int64_t>(json, "accumulated_steps", 0);
-    if (accumulated != 0) restore_accumulated(made, accumulated, file, path);
+    restore_accumulated(made, json, file, path);
   }
 };
 

@@ -2,6 +2,7 @@
 
 #include <random>
 
+#include "distribute/distributed_plans.h"
 #include "tutti/base/seed.h"
 
 namespace tutti::keras {
@@ -52,6 +53,10 @@ class ArraySource : public StepSource {
   }
 
   int64_t steps() const override { return (rows_ + batch_size_ - 1) / batch_size_; }
+  std::string steps_text() const override {
+    return cat(distribute::steps_formula(rows_, "rows", batch_size_, steps()), "; ",
+               distribute::batch_text(batch_size_, strategy_.num_replicas_in_sync()));
+  }
 
  private:
   static uint64_t own_seed() {
@@ -94,6 +99,7 @@ class DatasetSource : public StepSource {
     return step;
   }
   int64_t steps() const override { return std::max<int64_t>(-1, plan_->cardinality()); }
+  std::string steps_text() const override { return plan_->steps_text(); }
 
  private:
   Batch batch_of(const Nest& part) const {

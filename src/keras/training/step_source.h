@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "tutti/keras/model.h"
@@ -25,6 +26,8 @@ class StepSource {
   virtual std::optional<Step> next() = 0;
   /// Steps in a pass; -1 when unknown or without end.
   virtual int64_t steps() const = 0;
+  /// How steps() comes about, and how large batches are; see DistributedPlan.
+  virtual std::string steps_text() const = 0;
 };
 
 struct ArrayData {

@@ -2,9 +2,8 @@
 
 #include <unistd.h>
 
+#include <cmath>
 #include <iostream>
-
-#include "tutti/base/log.h"
 
 namespace tutti::keras {
 namespace {
@@ -79,6 +78,7 @@ History TrainLoop::run() {
   }
   model_.stop_training = false;
   model_.training_->trainable_known = false;
+  log_begin();
   Logs last;
   for (const auto& callback : options_.callbacks) callback->on_train_begin({});
   for (int64_t epoch = options_.initial_epoch;
@@ -91,6 +91,7 @@ History TrainLoop::run() {
     }
   }
   model_.training_->optimizer.finalize_variable_values();
+  log_end();
   if (!history_.epoch.empty()) {
     for (const auto& [name, values] : history_.history) last.set(name, values.back());
   }
@@ -98,11 +99,48 @@ History TrainLoop::run() {
   return history_;
 }
 
-void TrainLoop::log_epoch(int64_t epoch, int64_t steps, Clock::duration took) const {
-  using Milliseconds = std::chrono::duration<double, std::milli>;
-  log_debug("fit [", model_.name(), "]: epoch ", epoch + 1, ": ", steps, " steps in ",
-            Milliseconds(took).count(), " ms, ", Milliseconds(waited_).count(),
-            " ms of them waiting for data");
+namespace {
+/// What the reduction means in fit, where a loss knows all replicas' rows.
+const char* meaning_of(losses::Reduction reduction) {
+  switch (reduction) {
+    case losses::Reduction::kSum:
+      return "the sum over the rows of all replicas";
+    case losses::Reduction::kMeanWithSampleWeight:
+      return "divided by the sample weights of all replicas' rows";
+    default:
+      return "the mean over the rows of all replicas";
+  }
+}
+}  // namespace
+
+void TrainLoop::log_begin() const {
+  if (log_level() > level()) return;
+  const losses::Loss& loss = model_.training_->loss;
+  std::string steps = training_->steps_text();
+  if (options_.steps_per_epoch)
+    steps = cat(*options_.steps_per_epoch, ", as steps_per_epoch says; the data has ", steps);
+  log_line(level(), cat("fit [", model_.name(), "]: steps an epoch: ", steps));
+  log_line(level(), cat("fit [", model_.name(), "]: loss ", loss.name(), ", reduction ",
+                        losses::to_string(loss.reduction()), ": ", meaning_of(loss.reduction())));
+}
+
+void TrainLoop::log_end() const {
+  if (log_level() > level()) return;
+  log_line(level(), cat("fit [", model_.name(), "]: ", history_.epoch.size(), " epochs: ",
+                        all_.text(), ", global step ", model_.training_->optimizer.iterations()));
+}
+
+void TrainLoop::log_epoch(int64_t epoch) const {
+  if (log_level() > LogLevel::kDebug) return;
+  log_debug("fit [", model_.name(), "]: epoch ", epoch + 1, ": ", epoch_.text(), ", ",
+            std::chrono::duration<double, std::milli>(waited_).count(),
+            " ms waiting for data, global step ", model_.training_->optimizer.iterations());
+}
+
+std::string TrainLoop::Work::text() const {
+  const double seconds = std::chrono::duration<double>(took).count();
+  return cat(steps, " steps with ", rows, " samples in ", seconds * 1e3, " ms, ",
+             std::llround(static_cast<double>(rows) / std::max(seconds, 1e-9)), " samples/s");
 }
 
 bool TrainLoop::validates_after(int64_t epoch) const {
@@ -121,10 +159,14 @@ void TrainLoop::run_epoch(int64_t epoch) {
   const int64_t end = options_.steps_per_epoch.value_or(-1);
   const auto begin = Clock::now();
   waited_ = {};
+  epoch_ = {};
   do {
     if (!run_execution(step, end)) break;
   } while ((end < 0 || step < end) && !model_.stop_training);
-  log_epoch(epoch, step, Clock::now() - begin);
+  epoch_.took = Clock::now() - begin;
+  epoch_.steps = step;
+  all_ = {all_.steps + step, all_.rows + epoch_.rows, all_.took + epoch_.took};
+  log_epoch(epoch);
   model_.training_->in_epoch = false;
   if (step == 0) {
     throw InvalidArgument(cat(
@@ -161,6 +203,7 @@ bool TrainLoop::run_execution(int64_t& step, int64_t end) {
       for (const auto& callback : options_.callbacks) callback->on_train_batch_begin(first, {});
     }
     run_step(model_, *next, &Model::train_step);
+    epoch_.rows += next->rows;
     ++step;
   }
   if (step > first) {

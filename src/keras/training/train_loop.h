@@ -9,6 +9,7 @@
 #include "keras/training/progress_bar.h"
 #include "keras/training/step_source.h"
 #include "keras/training/training_state.h"
+#include "tutti/base/log.h"
 
 namespace tutti::keras {
 
@@ -34,8 +35,20 @@ class TrainLoop {
   using Clock = std::chrono::steady_clock;
   std::optional<Step> next_step(int64_t step);
   std::optional<Step> wait_for_data();
+  /// At the log level `info` (`debug` with verbose = 0): what an epoch is made of, before training;
+  /// how fast it was, after it.
+  LogLevel level() const { return verbose_ == 0 ? LogLevel::kDebug : LogLevel::kInfo; }
+  void log_begin() const;
+  void log_end() const;
   /// At the log level `debug`: how long the epoch took, and how much of it was waiting.
-  void log_epoch(int64_t epoch, int64_t steps, Clock::duration took) const;
+  void log_epoch(int64_t epoch) const;
+  /// What has run, in numbers.
+  struct Work {
+    int64_t steps = 0;
+    int64_t rows = 0;
+    Clock::duration took{};
+    std::string text() const;
+  };
   void draw(int64_t seen);
   Logs batch_logs(const callbacks::AnyCallback& callback);
   bool validates_after(int64_t epoch) const;
@@ -50,6 +63,8 @@ class TrainLoop {
   bool started_ = false;
   bool out_of_data_ = false;
   int64_t known_steps_ = -1;
+  Work epoch_;                ///< since it began
+  Work all_;                  ///< in all epochs that have ended
   Clock::duration waited_{};  ///< for data, in this epoch
   std::optional<Logs> logs_;  ///< of the batch just finished, read once
 };
