@@ -1,5 +1,7 @@
 #include "proto/example_codec.h"
 
+#include <google/protobuf/arena.h>
+
 #include <algorithm>
 
 #include "proto/messages.h"
@@ -70,6 +72,25 @@ void view(const wire::Features& features, std::vector<NamedFeatureView>& views) 
     views.push_back({entry.key(), view_of(entry.value())});
   settle(views);
 }
+
+/// Room for one message, used anew for each: a parse takes no memory of the heap unless it is
+/// large.
+template <class Message>
+class OnArena {
+ public:
+  OnArena() : block_(new char[kBlock]), arena_(block_.get(), kBlock) {}
+  /// Null: `bytes` are no such message.
+  const Message* parse(std::string_view bytes) {
+    arena_.Reset();
+    auto* message = google::protobuf::Arena::CreateMessage<Message>(&arena_);
+    return parse_message(*message, bytes) ? message : nullptr;
+  }
+
+ private:
+  static constexpr std::size_t kBlock = 1 << 15;
+  std::unique_ptr<char[]> block_;
+  google::protobuf::Arena arena_;
+};
 
 }  // namespace
 
@@ -142,27 +163,29 @@ const FeatureView* find_feature(const std::vector<NamedFeatureView>& features,
   return found == features.end() || found->name != name ? nullptr : &found->feature;
 }
 
-struct ParsedExample::Message : wire::Example {};
+struct ParsedExample::Message : OnArena<wire::Example> {};
 ParsedExample::ParsedExample() : message_(std::make_unique<Message>()) {}
 ParsedExample::~ParsedExample() = default;
 
 bool ParsedExample::parse(std::string_view bytes) {
   features_.clear();
-  if (!parse_message(*message_, bytes)) return false;
-  view(message_->features(), features_);
+  const wire::Example* message = message_->parse(bytes);
+  if (message == nullptr) return false;
+  view(message->features(), features_);
   return true;
 }
 
-struct ParsedSequenceExample::Message : wire::SequenceExample {};
+struct ParsedSequenceExample::Message : OnArena<wire::SequenceExample> {};
 ParsedSequenceExample::ParsedSequenceExample() : message_(std::make_unique<Message>()) {}
 ParsedSequenceExample::~ParsedSequenceExample() = default;
 
 bool ParsedSequenceExample::parse(std::string_view bytes) {
   context_.clear();
   lists_.clear();
-  if (!parse_message(*message_, bytes)) return false;
-  view(message_->context(), context_);
-  for (const auto& entry : message_->feature_lists().feature_list()) {
+  const wire::SequenceExample* message = message_->parse(bytes);
+  if (message == nullptr) return false;
+  view(message->context(), context_);
+  for (const auto& entry : message->feature_lists().feature_list()) {
     NamedFeatureListView& list = lists_.emplace_back();
     list.name = entry.key();
     for (const auto& feature : entry.value().feature()) list.features.push_back(view_of(feature));
