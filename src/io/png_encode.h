@@ -1,0 +1,13 @@
+#pragma once
+// PNG files in memory.
+
+#include <cstdint>
+#include <string>
+
+namespace tutti::io {
+
+/// Rows of pixels of `channels` bytes: 1 gray, 2 gray and alpha, 3 RGB, 4 RGB and alpha.
+/// InvalidArgument for other numbers of channels and for an empty image.
+std::string encode_png(const uint8_t* pixels, int64_t height, int64_t width, int64_t channels);
+
+}  // namespace tutti::io
