@@ -5,6 +5,7 @@
 
 #include "distribute/variable_checkpoint.h"
 #include "keras/json.h"
+#include "keras/saving/optimizer_state.h"
 #include "keras/training/training_state.h"
 #include "tutti/base/log.h"
 #include "tutti/io/tensor_file.h"
@@ -86,6 +87,8 @@ std::size_t count_tensors(const io::TensorFile& file, const std::string& prefix)
   return count;
 }
 
+}  // namespace
+
 void take_weights(Model& model, const io::TensorFile& file, const std::string& path) {
   const std::size_t count = count_tensors(file, "weights/");
   if (count != model.weights().size()) {
@@ -97,6 +100,8 @@ void take_weights(Model& model, const io::TensorFile& file, const std::string& p
   for (std::size_t i = 0; i < count; ++i) values.push_back(find_tensor(file, path, i, "weights/"));
   model.set_weights(values);
 }
+
+namespace {
 
 std::vector<Variable> variables_named(const Model& model, const std::vector<std::string>& names,
                                       const std::string& path) {
@@ -143,15 +148,19 @@ std::vector<layers::Layer> layers_from(const Json& json, const io::TensorFile& f
 struct ModelFile {
   static Json compiled_part(const Model& model) {
     const Model::Training& training = *model.training_;
-    Json json{{"optimizer", described(training.optimizer)},
-              {"iterations", training.optimizer.iterations()},
-              {"accumulated_steps", accumulated_steps(training.optimizer)},
-              {"optimizer_variables", optimized(training.optimizer)},
-              {"loss", described(training.loss)},
-              {"metrics", metric_specs(training.metric_specs)},
-              {"weighted_metrics", metric_specs(training.weighted_metric_specs)},
-              {"steps_per_execution", training.steps_per_execution}};
-    if (const auto denominator = training.optimizer.accumulated_denominator())
+    Json json = optimizer_part(training.optimizer);
+    json["optimizer"] = described(training.optimizer);
+    json["loss"] = described(training.loss);
+    json["metrics"] = metric_specs(training.metric_specs);
+    json["weighted_metrics"] = metric_specs(training.weighted_metric_specs);
+    json["steps_per_execution"] = training.steps_per_execution;
+    return json;
+  }
+  static Json optimizer_part(const optimizers::Optimizer& optimizer) {
+    Json json{{"iterations", optimizer.iterations()},
+              {"accumulated_steps", accumulated_steps(optimizer)},
+              {"optimizer_variables", optimized(optimizer)}};
+    if (const auto denominator = optimizer.accumulated_denominator())
       json["accumulated_denominator"] = *denominator;
     return json;
   }
@@ -186,7 +195,9 @@ struct ModelFile {
   static void restore_accumulated(optimizers::Optimizer& optimizer, const Json& json,
                                   const io::TensorFile& file, const std::string& path) {
     const auto calls = member<int64_t>(json, "accumulated_steps", 0);
-    if (calls == 0) return;
+    // An optimizer that lives on may have gradients of its own, which are none of the file's.
+    const auto own = optimizer.accumulated_gradients();
+    if (calls == 0 && own.empty()) return;
     std::optional<double> denominator;
     if (json.contains("accumulated_denominator"))
       denominator = member<double>(json, "accumulated_denominator", 0);
@@ -218,6 +229,10 @@ struct ModelFile {
     options.weighted_metrics = metrics_from(member<Json>(json, "weighted_metrics", Json::array()));
     options.steps_per_execution = member<int64_t>(json, "steps_per_execution", 1);
     model.compile(options);
+    restore_optimizer(model, json, file, path);
+  }
+  static void restore_optimizer(Model& model, const Json& json, const io::TensorFile& file,
+                                const std::string& path) {
     optimizers::Optimizer& made = model.optimizer();
     made.set_iterations(member<int64_t>(json, "iterations", 0));
     const auto names = member<std::vector<std::string>>(json, "optimizer_variables", {});
@@ -233,6 +248,15 @@ struct ModelFile {
     restore_accumulated(made, json, file, path);
   }
 };
+
+Json put_optimizer(const Model& model, io::TensorFile& file) {
+  ModelFile::put_slots(model, file);
+  return ModelFile::optimizer_part(const_cast<Model&>(model).optimizer());
+}
+void take_optimizer(Model& model, const Json& json, const io::TensorFile& file,
+                    const std::string& path) {
+  ModelFile::restore_optimizer(model, json, file, path);
+}
 
 namespace {
 /// Every replica would do it, on one file.
