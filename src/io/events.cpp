@@ -16,6 +16,7 @@
 #include "tutti/base/error.h"
 #include "tutti/base/log.h"
 #include "tutti/base/text.h"
+#include "tutti/tensor/tensor_spec.h"
 
 namespace tutti::io {
 namespace {
