@@ -58,6 +58,7 @@ endfunction()
 function(tutti_module word)
   tutti_layer(${word} uses outside)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/${word}/*.cpp")
+  list(FILTER sources EXCLUDE REGEX "_main\\.cpp$")  # programs
   # Loops over plain arrays. A square root that may set errno is a call, and a loop with a call is not vectorised.
   set(loops ${sources})
   list(FILTER loops INCLUDE REGEX "/loops\\.cpp$")
