@@ -17,6 +17,10 @@
 namespace tutti::data {
 namespace {
 
+std::string name_of(at::ScalarType dtype) {
+  return dtype == kString ? "string" : dtype_name(dtype);
+}
+
 std::string_view trimmed(std::string_view text) {
   const auto is_space = [](char c) { return c == ' ' || (c >= '\t' && c <= '\r'); };
   while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
@@ -107,13 +111,13 @@ class CsvFile : public RecordFile {
     const std::string_view text = fields_[field];
     const bool is_missing = text.empty() || text == layout_->na_value;
     if (is_missing && !column.default_value()) {
-      refuse(cat("field ", field, " is required but missing, expected ", column.dtype().name(),
+      refuse(cat("field ", field, " is required but missing, expected ", name_of(column.dtype()),
                  "; give its column a default value"));
     }
-    if (column.dtype().is_string())
+    if (column.dtype() == kString)
       return StringTensor(is_missing ? std::get<std::string>(*column.default_value())
                                      : std::string(text));
-    switch (column.dtype().scalar()) {
+    switch (column.dtype()) {
       case at::kInt:
         return number<int32_t, int64_t>(column, field, is_missing);
       case at::kLong:
@@ -134,8 +138,8 @@ class CsvFile : public RecordFile {
     }
     if (!value)
       refuse(cat("field ", field, " is \"", std::string(fields_[field].substr(0, 64)),
-                 "\", expected a valid ", column.dtype().name()));
-    return scalar_of(value, column.dtype().scalar());
+                 "\", expected a valid ", name_of(column.dtype())));
+    return scalar_of(value, column.dtype());
   }
   [[noreturn]] void refuse(const std::string& found_expected) const {
     throw InvalidArgument(cat("CsvDataset [", reader_.path(), ", record at byte ",
@@ -163,10 +167,10 @@ void check_layout(const CsvLayout& layout) {
   if (layout.columns.empty())
     throw InvalidArgument("CsvDataset: no record_defaults, expected one a column");
   for (const CsvColumn& column : layout.columns) {
-    const io::DType dtype = column.dtype();
-    if (!dtype.is_string() && dtype != io::DType(at::kInt) && dtype != io::DType(at::kLong) &&
-        dtype != io::DType(at::kFloat) && dtype != io::DType(at::kDouble)) {
-      throw InvalidArgument(cat("CsvDataset: a column of ", dtype.name(),
+    const at::ScalarType dtype = column.dtype();
+    if (dtype != kString && dtype != at::kInt && dtype != at::kLong && dtype != at::kFloat &&
+        dtype != at::kDouble) {
+      throw InvalidArgument(cat("CsvDataset: a column of ", name_of(dtype),
                                 ", expected float32, float64, int32, int64 or string"));
     }
   }
@@ -181,14 +185,14 @@ void check_layout(const CsvLayout& layout) {
   }
 }
 
-TensorSpec scalar_spec(const CsvColumn& column) { return {{}, column.dtype().scalar()}; }
+TensorSpec scalar_spec(const CsvColumn& column) { return {{}, column.dtype()}; }
 
 PlanPtr csv_records(std::vector<std::string> files, CsvLayout layout, int64_t parallel_reads) {
   check_layout(layout);
   std::vector<SpecNest> specs;
   for (const CsvColumn& column : layout.columns) {
-    specs.push_back(column.dtype().is_string() ? spec_of(Nest(StringTensor()))
-                                               : SpecNest(scalar_spec(column)));
+    specs.push_back(column.dtype() == kString ? spec_of(Nest(StringTensor()))
+                                              : SpecNest(scalar_spec(column)));
   }
   auto shared = std::make_shared<const CsvLayout>(std::move(layout));
   return read_files(std::move(files),

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "tutti/data/dataset.h"
-#include "tutti/io/parsing.h"
 #include "tutti/tensor/string_tensor.h"
+#include "tutti/tensor/tensor_spec.h"
 
 namespace tutti::data {
 
@@ -57,21 +57,20 @@ class FixedLengthRecordDataset : public Dataset<StringTensor> {
 class CsvColumn {
  public:
   /// A required one.
-  CsvColumn(io::DType dtype) : dtype_(dtype) {}                  // NOLINT: as TensorFlow writes it
-  CsvColumn(at::ScalarType dtype) : dtype_(dtype) {}             // NOLINT
+  CsvColumn(at::ScalarType dtype) : dtype_(dtype) {}             // NOLINT: as TensorFlow writes it
   CsvColumn(float value) : dtype_(at::kFloat), value_(value) {}  // NOLINT
-  CsvColumn(double value) : dtype_(at::kDouble), value_(value) {}                  // NOLINT
-  CsvColumn(int value) : dtype_(at::kInt), value_(int64_t{value}) {}               // NOLINT
-  CsvColumn(int64_t value) : dtype_(at::kLong), value_(value) {}                   // NOLINT
-  CsvColumn(std::string value) : dtype_(io::kString), value_(std::move(value)) {}  // NOLINT
-  CsvColumn(const char* value) : CsvColumn(std::string(value)) {}                  // NOLINT
+  CsvColumn(double value) : dtype_(at::kDouble), value_(value) {}              // NOLINT
+  CsvColumn(int value) : dtype_(at::kInt), value_(int64_t{value}) {}           // NOLINT
+  CsvColumn(int64_t value) : dtype_(at::kLong), value_(value) {}               // NOLINT
+  CsvColumn(std::string value) : dtype_(kString), value_(std::move(value)) {}  // NOLINT
+  CsvColumn(const char* value) : CsvColumn(std::string(value)) {}              // NOLINT
 
   using Value = std::variant<int64_t, double, std::string>;
-  io::DType dtype() const { return dtype_; }
+  at::ScalarType dtype() const { return dtype_; }
   const std::optional<Value>& default_value() const { return value_; }
 
  private:
-  io::DType dtype_;
+  at::ScalarType dtype_;
   std::optional<Value> value_;
 };
 
