@@ -354,11 +354,12 @@ Log read_log(const std::string& path) {
   return log;
 }
 
-/// NaN where a cell is no number: a gap of the curve.
-double number_in(const std::string& cell) {
+/// Nothing where a cell is no number: epochs without validation have "NA".
+std::optional<double> number_in(const std::string& cell) {
   char* end = nullptr;
   const double value = std::strtod(cell.c_str(), &end);
-  return !cell.empty() && end == cell.c_str() + cell.size() ? value : std::nan("");
+  if (cell.empty() || end != cell.c_str() + cell.size()) return std::nullopt;
+  return value;
 }
 
 std::vector<io::Curve> log_curves(const std::string& path) {
@@ -368,13 +369,14 @@ std::vector<io::Curve> log_curves(const std::string& path) {
       !log.columns.empty() && (log.columns[0] == "epoch" || log.columns[0] == "step");
   for (std::size_t column = counted ? 1 : 0; column < log.columns.size(); ++column) {
     io::Curve curve{log.columns[column], {}, {}};
-    bool any = false;
     for (std::size_t row = 0; row < log.rows.size(); ++row) {
-      curve.x.push_back(counted ? number_in(log.rows[row][0]) : static_cast<double>(row));
-      curve.y.push_back(number_in(log.rows[row][column]));
-      any = any || std::isfinite(curve.y.back());
+      const auto value = number_in(log.rows[row][column]);
+      if (!value) continue;
+      const double count = number_in(log.rows[row][0]).value_or(std::nan(""));
+      curve.x.push_back(counted ? count : static_cast<double>(row));
+      curve.y.push_back(*value);
     }
-    if (any) curves.push_back(std::move(curve));
+    if (!curve.y.empty()) curves.push_back(std::move(curve));
   }
   return curves;
 }
@@ -390,10 +392,10 @@ void describe_log(const std::string& path, std::ostream& out) {
     }
     double low = std::numeric_limits<double>::infinity(), high = -low;
     for (const auto& row : log.rows) {
-      const double value = number_in(row[column]);
-      if (std::isnan(value)) continue;
-      low = std::min(low, value);
-      high = std::max(high, value);
+      const auto value = number_in(row[column]);
+      if (!value) continue;
+      low = std::fmin(low, *value);
+      high = std::fmax(high, *value);
     }
     table.add({log.columns[column], log.rows.front()[column], log.rows.back()[column],
                low <= high ? number(low) : "", low <= high ? number(high) : ""});

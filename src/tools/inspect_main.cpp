@@ -28,7 +28,8 @@ int main(int argc, char** argv) {
       }
     }
     if (picture.empty()) return 0;
-    tutti::io::write_svg(picture, tutti::io::charts_by_name(curves, "step"));
+    const bool logs = tutti::tools::kind_of(paths[0]) == tutti::tools::FileKind::kCsv;
+    tutti::io::write_svg(picture, tutti::io::charts_by_name(curves, logs ? "epoch" : "step"));
     std::cout << curves.size() << " curves in " << picture << "\n";
   } catch (const tutti::Error& error) {
     std::cerr << error.what() << "\n";

@@ -103,14 +103,16 @@ TEST_F(Inspect, ListsTagsOfEventFilesAndOfTheFoldersBelow) {
   EXPECT_EQ(kind_of(io::event_files(path("logs/train")).at(0)), FileKind::kEvents);
 }
 
-TEST_F(Inspect, CsvLogsHaveCurvesWithGaps) {
-  std::ofstream(path("log.csv")) << "epoch,loss,val_loss,note\n0,2.5,NA,x\n1,1.5,1.75,y\n";
+TEST_F(Inspect, CsvLogsHaveCurvesOfTheEpochsThatHaveNumbers) {
+  std::ofstream(path("log.csv"))
+      << "epoch,loss,val_loss,note\n0,2.5,NA,x\n1,nan,1.75,y\n2,1.5,NA,z\n";
   const auto curves = curves_of(path("log.csv"));
   ASSERT_EQ(curves.size(), 2u);
   EXPECT_EQ(curves[0].name, "loss");
-  EXPECT_EQ(curves[0].x, (std::vector<double>{0, 1}));
-  EXPECT_TRUE(std::isnan(curves[1].y[0]));
-  EXPECT_NE(described(path("log.csv")).find("CSV, 2 rows"), std::string::npos);
+  EXPECT_EQ(curves[0].x, (std::vector<double>{0, 1, 2}));
+  EXPECT_TRUE(std::isnan(curves[0].y[1]));
+  EXPECT_EQ(curves[1].x, (std::vector<double>{1}));
+  EXPECT_NE(described(path("log.csv")).find("CSV, 3 rows"), std::string::npos);
 }
 
 TEST_F(Inspect, WhatHasNoKindOrNoCurvesIsRefused) {
