@@ -1,8 +1,10 @@
 #pragma once
 // The layers, with Keras' names, argument orders, defaults and channels-last shapes.
 
+#include "tutti/keras/layers/activation.h"
 #include "tutti/keras/layers/convolution.h"
 #include "tutti/keras/layers/core.h"
+#include "tutti/keras/layers/merging.h"
 #include "tutti/keras/layers/normalization.h"
 #include "tutti/keras/layers/pooling.h"
 #include "tutti/keras/layers/regularization.h"
