@@ -83,5 +83,6 @@ void run_distribute_core_case(const GoldenFile& file, const Json& entry, Verdict
 void run_variable_case(const GoldenFile& file, const Json& entry, Verdict& verdict);
 void run_distributed_dataset_case(const GoldenFile& file, const Json& entry, Verdict& verdict);
 void run_losses_case(const GoldenFile& file, const Json& entry, Verdict& verdict);
+void run_metric_case(const GoldenFile& file, const Json& entry, Verdict& verdict);
 
 }  // namespace tutti::golden

@@ -19,7 +19,7 @@ TEST(Metrics, MeanAndSumWeighValues) {
   mean.update_state(at::tensor({5.f, 7.f}));
   EXPECT_EQ(result(mean), 4);
   Mean weighted;
-  weighted.update_values(at::tensor({1.f, 3.f, 5.f, 7.f}), at::tensor({1.f, 1.f, 0.f, 0.f}));
+  weighted.update_state(at::tensor({1.f, 3.f, 5.f, 7.f}), at::tensor({1.f, 1.f, 0.f, 0.f}));
   EXPECT_EQ(result(weighted), 2);
   Sum sum;
   sum.update_state(at::tensor({1.f, 3.f}));
@@ -35,7 +35,7 @@ TEST(Metrics, ScalarsCountOnce) {
 
 TEST(Metrics, WeightsOfZeroGiveZero) {
   Mean mean;
-  mean.update_values(kLabels(), at::zeros({4}));
+  mean.update_state(kLabels(), at::zeros({4}));
   EXPECT_EQ(result(mean), 0);
 }
 
@@ -49,13 +49,13 @@ TEST(Metrics, AMeanCountsSamplesWhateverTheirSize) {
 
 TEST(Metrics, RowWeightsWeighTheSamplesOfAMatrix) {
   Mean mean;
-  mean.update_values(at::tensor({1.f, 3.f, 5.f, 7.f}).view({2, 2}), at::tensor({3.f, 1.f}));
+  mean.update_state(at::tensor({1.f, 3.f, 5.f, 7.f}).view({2, 2}), at::tensor({3.f, 1.f}));
   EXPECT_EQ(result(mean), 3);
   EXPECT_EQ(mean.variables()[1].read_value().item<float>(), 4);
 }
 
 TEST(Metrics, WeightsOfAnotherShapeAreRefused) {
-  EXPECT_ERROR(Mean().update_values(kLabels(), at::ones({3})), InvalidArgument, "shape (3,)");
+  EXPECT_ERROR(Mean().update_state(kLabels(), at::ones({3})), InvalidArgument, "shape (3,)");
 }
 
 TEST(Metrics, AccuracyIsTheShareOfEqualEntries) {

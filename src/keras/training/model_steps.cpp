@@ -123,11 +123,10 @@ std::vector<metrics::Metric> Model::metrics() const { return training_->all_metr
 Logs Model::metrics_result() {
   Logs logs;
   for (const metrics::Metric& metric : training_->metrics)
-    logs.set(metric.name(), metric.result().item<double>());
+    logs.set(metric.name(), metric.log_value());
   for (const metrics::Metric& metric : training_->weighted_metrics) {
     const bool taken = logs.count(metric.name()) > 0;
-    logs.set(taken ? cat("weighted_", metric.name()) : metric.name(),
-             metric.result().item<double>());
+    logs.set(taken ? cat("weighted_", metric.name()) : metric.name(), metric.log_value());
   }
   if (training_->loss_metric) logs.set("loss", training_->loss_metric->result().item<double>());
   return logs;
