@@ -171,7 +171,8 @@ Tensor mean_absolute_error(const Tensor& y_true, const Tensor& y_pred);
 Tensor mean_absolute_percentage_error(const Tensor& y_true, const Tensor& y_pred);
 /// mean((log(max(y, e) + 1) - log(max(p, e) + 1))^2)
 Tensor mean_squared_logarithmic_error(const Tensor& y_true, const Tensor& y_pred);
-/// -sum(y / |y| * p / |p|): -1 where both point the same way, 0 for a row of zeros.
+/// -sum(y / |y| * p / |p|): -1 where both point the same way, 0 for a row of zeros. (To be called
+/// as losses::cosine_similarity: LibTorch has one of its own.)
 Tensor cosine_similarity(const Tensor& y_true, const Tensor& y_pred, int64_t axis = -1);
 /// mean(d^2 / 2) where d = |y - p| <= delta, else delta (d - delta / 2)
 Tensor huber(const Tensor& y_true, const Tensor& y_pred, double delta = 1.0);

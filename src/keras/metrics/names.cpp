@@ -37,12 +37,12 @@ const MetricEntry& entry_named(const std::string& name) {
     for (const MetricFamily family :
          {mean_metrics(), confusion_metrics(), auc_metrics(), score_metrics(), iou_metrics()}) {
       for (const MetricEntry& entry : family) {
-        if (entry.required != nullptr) continue;
         const std::string snake = snake_case(entry.class_name);
+        if (entry.required != nullptr || snake == "accuracy") continue;
         names.push_back(entry.aliases.empty() ? snake : cat(snake, " (", entry.aliases[0], ")"));
       }
     }
-    throw InvalidArgument(cat("metric: \"", name, "\", expected one of ", join(names, ", ")));
+    throw InvalidArgument(cat("metric: \"", name, "\", expected ", join(names, ", ")));
   }
   if (found->required != nullptr) {
     throw InvalidArgument(cat("metric: \"", name, "\", which needs ", found->required,
