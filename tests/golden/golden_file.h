@@ -84,5 +84,6 @@ void run_variable_case(const GoldenFile& file, const Json& entry, Verdict& verdi
 void run_distributed_dataset_case(const GoldenFile& file, const Json& entry, Verdict& verdict);
 void run_losses_case(const GoldenFile& file, const Json& entry, Verdict& verdict);
 void run_layer_case(const GoldenFile& file, const Json& entry, Verdict& verdict);
+void run_metric_case(const GoldenFile& file, const Json& entry, Verdict& verdict);
 
 }  // namespace tutti::golden

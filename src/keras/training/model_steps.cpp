@@ -32,14 +32,15 @@ Tensor share_of_loss(const losses::Loss& loss, const Batch& batch, const Tensor&
   const Tensor valid = loss.valid(batch.y, y_pred);
   Tensor weights = batch.sample_weight;
   if (valid.defined()) weights = losses::apply_weights(valid.to(values.scalar_type()), weights);
-  const Tensor sum = losses::apply_weights(values, weights).sum();
+  const Tensor weighted = losses::apply_weights(values, weights);
+  const Tensor sum = weighted.sum();
   if (loss.reduction() == losses::Reduction::kSum) return sum;
   if (loss.reduction() == losses::Reduction::kMeanWithSampleWeight && weights.defined())
     return sum / over_replicas(weights.sum(values.scalar_type())).clamp_min(1e-12);
   if (valid.defined()) return sum / over_replicas(valid.sum()).clamp_min(1);
   const int64_t rows = batch.x.size(0);
   if (rows == 0) return sum;  // 0, with its zero gradients
-  const double per_row = static_cast<double>(values.numel()) / static_cast<double>(rows);
+  const double per_row = static_cast<double>(weighted.numel()) / static_cast<double>(rows);
   return sum / (per_row * static_cast<double>(all_rows));
 }
 
@@ -123,11 +124,10 @@ std::vector<metrics::Metric> Model::metrics() const { return training_->all_metr
 Logs Model::metrics_result() {
   Logs logs;
   for (const metrics::Metric& metric : training_->metrics)
-    logs.set(metric.name(), metric.result().item<double>());
+    logs.set(metric.name(), metric.log_value());
   for (const metrics::Metric& metric : training_->weighted_metrics) {
     const bool taken = logs.count(metric.name()) > 0;
-    logs.set(taken ? cat("weighted_", metric.name()) : metric.name(),
-             metric.result().item<double>());
+    logs.set(taken ? cat("weighted_", metric.name()) : metric.name(), metric.log_value());
   }
   if (training_->loss_metric) logs.set("loss", training_->loss_metric->result().item<double>());
   return logs;
