@@ -60,6 +60,28 @@ Tensor truncated_normal(const std::vector<int64_t>& shape, double mean, double s
   return (u.to(at::kDouble).erfinv() * (std::sqrt(2.0) * stddev) + mean).to(at::kFloat);
 }
 
+/// Keras' way: the first factor of a QR decomposition of normal numbers, its signs made unique.
+Tensor orthogonal(const std::vector<int64_t>& shape, double gain, std::optional<int64_t> seed) {
+  if (shape.size() < 2)
+    throw InvalidArgument(cat("Orthogonal: a weight of ", shape.size(),
+                              " axes, expected at least 2; use another initializer"));
+  int64_t rows = 1;
+  for (std::size_t i = 0; i + 1 < shape.size(); ++i) rows *= shape[i];
+  const int64_t columns = shape.back();
+  const std::vector<int64_t> tall{std::max(rows, columns), std::min(rows, columns)};
+  Tensor drawn;
+  if (seed) {
+    at::Generator generator = at::detail::createCPUGenerator(static_cast<uint64_t>(*seed));
+    drawn = at::empty(tall, at::kFloat).normal_(0, 1, generator);
+  } else {
+    drawn = normal(tall, 0, 1);
+  }
+  auto [q, r] = at::linalg_qr(drawn);
+  q = q * at::where(r.diagonal() < 0, -1.0, 1.0).to(at::kFloat);
+  if (rows < columns) q = q.t();
+  return (q * gain).reshape(shape);
+}
+
 class FunctionInitializer : public Initializer::Impl {
  public:
   using Function = std::function<Tensor(const std::vector<int64_t>&)>;
@@ -160,6 +182,12 @@ Initializer VarianceScaling(double scale, const std::string& mode,
                 return variance_scaling(shape, scale, mode, distribution);
               });
 }
+Initializer Orthogonal(double gain, std::optional<int64_t> seed) {
+  Json config{{"gain", gain}};
+  if (seed) config["seed"] = *seed;
+  return make("Orthogonal", config,
+              [=](const std::vector<int64_t>& shape) { return orthogonal(shape, gain, seed); });
+}
 Initializer GlorotUniform() { return scaled("GlorotUniform", 1, "fan_avg", "uniform"); }
 Initializer GlorotNormal() { return scaled("GlorotNormal", 1, "fan_avg", "truncated_normal"); }
 Initializer HeUniform() { return scaled("HeUniform", 2, "fan_in", "uniform"); }
@@ -192,6 +220,11 @@ Initializer Initializer::from_config(const std::string& class_name, const std::s
         number("scale", 1), member<std::string>(json, "mode", "fan_in"),
         member<std::string>(json, "distribution", "truncated_normal"));
   }
+  if (name == "orthogonal") {
+    const bool seeded = json.contains("seed") && !json["seed"].is_null();
+    return initializers::Orthogonal(
+        number("gain", 1), seeded ? std::optional(member<int64_t>(json, "seed", 0)) : std::nullopt);
+  }
   if (name == "glorotuniform") return initializers::GlorotUniform();
   if (name == "glorotnormal") return initializers::GlorotNormal();
   if (name == "heuniform") return initializers::HeUniform();
@@ -201,7 +234,8 @@ Initializer Initializer::from_config(const std::string& class_name, const std::s
   throw InvalidArgument(
       cat("initializer: \"", class_name,
           "\", expected zeros, ones, constant, random_normal, random_uniform, truncated_normal, "
-          "variance_scaling, glorot_uniform, glorot_normal, he_uniform, he_normal, lecun_uniform "
+          "variance_scaling, orthogonal, glorot_uniform, glorot_normal, he_uniform, he_normal, "
+          "lecun_uniform "
           "or lecun_normal"));
 }
 

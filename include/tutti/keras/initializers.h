@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -52,6 +53,9 @@ Initializer TruncatedNormal(double mean = 0, double stddev = 0.05);
 /// uniform.
 Initializer VarianceScaling(double scale = 1, const std::string& mode = "fan_in",
                             const std::string& distribution = "truncated_normal");
+/// Rows or columns (the shorter axis, all but the last one taken together) are orthonormal, times
+/// `gain`. InvalidArgument for shapes of less than two axes.
+Initializer Orthogonal(double gain = 1, std::optional<int64_t> seed = std::nullopt);
 Initializer GlorotUniform();
 Initializer GlorotNormal();
 Initializer HeUniform();

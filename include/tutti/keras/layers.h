@@ -159,3 +159,11 @@ class Rescaling : public Layer {
 
 }  // namespace layers
 }  // namespace tutti::keras
+
+#include "tutti/keras/layers/attention.h"
+#include "tutti/keras/layers/augmentation.h"
+#include "tutti/keras/layers/embedding.h"
+#include "tutti/keras/layers/preprocessing.h"
+#include "tutti/keras/layers/recurrent.h"
+#include "tutti/keras/layers/sequence_wrappers.h"
+#include "tutti/keras/layers/text.h"

@@ -23,6 +23,16 @@ using LayerFamily = std::span<const LayerEntry>;
 LayerFamily simple_layers();
 LayerFamily kernel_layers();
 LayerFamily batch_normalization_layers();
+LayerFamily embedding_layers();
+LayerFamily recurrent_cells();
+LayerFamily recurrent_layers();
+LayerFamily sequence_wrappers();
+LayerFamily attention_layers();
+LayerFamily encoding_layers();
+LayerFamily image_preprocessing_layers();
+LayerFamily augmentation_layers();
+LayerFamily lookup_layers();
+LayerFamily text_layers();
 
 inline Json to_json(const Size2& size) { return Json::array({size.height, size.width}); }
 inline Size2 size_from(const Json& json, const char* key, Size2 fallback) {
