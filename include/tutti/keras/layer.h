@@ -110,7 +110,7 @@ class LayerImpl {
   virtual std::vector<Tensor> losses() const;
   /// Weights of more entries than `numel` become InvalidArgument: for layers from descriptions that
   /// are not trusted.
-  void limit_weights(int64_t numel) { weight_limit_ = numel; }
+  void limit_weights(int64_t numel);
 
  protected:
   virtual void build(const Shape& input) {}

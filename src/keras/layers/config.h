@@ -35,6 +35,16 @@ LayerFamily normalization_layers();
 LayerFamily pooling_layers();
 LayerFamily regularization_layers();
 LayerFamily reshaping_layers();
+LayerFamily embedding_layers();
+LayerFamily recurrent_cells();
+LayerFamily recurrent_layers();
+LayerFamily sequence_wrappers();
+LayerFamily attention_layers();
+LayerFamily encoding_layers();
+LayerFamily image_preprocessing_layers();
+LayerFamily augmentation_layers();
+LayerFamily lookup_layers();
+LayerFamily text_layers();
 
 // ---- arguments as JSON
 

@@ -18,11 +18,14 @@ Layer layer_from_config(const std::string& class_name, const std::string& config
   for (const LayerFamily& family :
        {core_layers(), activation_layers(), convolution_layers(), merging_layers(),
         batch_normalization_layers(), normalization_layers(), pooling_layers(),
-        regularization_layers(), reshaping_layers()}) {
+        regularization_layers(), reshaping_layers(), embedding_layers(), recurrent_cells(),
+        recurrent_layers(), sequence_wrappers(), attention_layers(), encoding_layers(),
+        image_preprocessing_layers(), augmentation_layers(), lookup_layers(), text_layers()}) {
     for (const LayerEntry& entry : family) {
       if (class_name != entry.class_name) continue;
       Layer layer = entry.make(json, base);
-      layer->set_trainable(base.trainable);
+      // Not set when true: layers inside this one may have been told otherwise.
+      if (!base.trainable) layer->set_trainable(false);
       if (!layer->built()) layer->set_dtype_policy(base.dtype);
       return layer;
     }
