@@ -18,6 +18,10 @@ using tutti::golden::Unknown;
 using tutti::golden::Verdict;
 using Runner = void (*)(const GoldenFile&, const Json&, Verdict&);
 
+void run_data_case(const GoldenFile& file, const Json& entry, Verdict& verdict) {
+  if (!tutti::golden::run_reader_case(file, entry, verdict)) throw Unknown{"no reader of files"};
+}
+
 struct Known {
   const char* file;
   Runner run;
@@ -28,7 +32,9 @@ constexpr Known kKnown[] = {
     {"optimizers.json", tutti::golden::run_optimizer_case, 1e-5},
     {"distribute_core.json", tutti::golden::run_distribute_core_case, 1e-6},
     {"distributed_dataset.json", tutti::golden::run_distributed_dataset_case, 1e-6},
-    {"losses.json", tutti::golden::run_losses_case, 1e-5}};
+    {"losses.json", tutti::golden::run_losses_case, 1e-5},
+    {"formats.json", tutti::golden::run_format_case, 1e-6},
+    {"data.json", run_data_case, 1e-6}};
 
 int check_file(const std::string& path, const Differences& differences, bool verbose) {
   const GoldenFile file(path);
