@@ -17,6 +17,8 @@ class GoldenFile {
   /// Throws std::runtime_error with the reason when it cannot be read.
   explicit GoldenFile(const std::string& path);
   const std::string& name() const { return name_; }
+  /// Where the file lies, with the slash behind it; "" for the working folder.
+  const std::string& folder() const { return folder_; }
   const Json& cases() const { return json_.at("cases"); }
   /// A tensor, or the tensor that a {"ref"} names.
   at::Tensor tensor(const Json& json) const;
@@ -26,6 +28,7 @@ class GoldenFile {
 
  private:
   std::string name_;
+  std::string folder_;
   Json json_;
 };
 
@@ -85,5 +88,9 @@ void run_distributed_dataset_case(const GoldenFile& file, const Json& entry, Ver
 void run_losses_case(const GoldenFile& file, const Json& entry, Verdict& verdict);
 void run_layer_case(const GoldenFile& file, const Json& entry, Verdict& verdict);
 void run_metric_case(const GoldenFile& file, const Json& entry, Verdict& verdict);
+
+void run_format_case(const GoldenFile& file, const Json& entry, Verdict& verdict);
+/// Of data.json. False: the case is none of a reader's, and nothing was done.
+bool run_reader_case(const GoldenFile& file, const Json& entry, Verdict& verdict);
 
 }  // namespace tutti::golden
