@@ -5,6 +5,7 @@
 #include "support/expect.h"
 #include "support/temporary_folder.h"
 #include "tutti/io/example.h"
+#include "tutti/io/parsing.h"
 #include "tutti/io/tf_record.h"
 
 namespace tutti::data {
@@ -175,7 +176,7 @@ TEST_F(TFRecordDatasets, RefuseThePlaceOfAnotherPipeline) {
   };
   EXPECT_ERROR(restore(saved(TFRecordDataset({files[0]}))), InvalidArgument, "\"files\"");
   EXPECT_ERROR(restore(saved(TFRecordDataset(files, {.num_parallel_reads = 2}))), InvalidArgument,
-               "\"open_files\"");
+               "\"turn\" of another pipeline, expected a place in 3 files, 1 open at once");
   Nest state = saved(TFRecordDataset(files));
   const auto with = [&](const char* key, const Tensor& value) {
     std::map<std::string, Nest> parts;
@@ -277,18 +278,19 @@ TEST_F(FixedLengthRecordDatasets, CutAnywhereGiveWholeRecordsOrAnError) {
     const std::string whole = *type == '\0' ? bytes : gzipped(bytes);
     for_each_damage(whole, [&](const std::string& damaged, const std::string& what) {
       SCOPED_TRACE(cat(type, " ", what));
+      const bool is_packed = *type != '\0';
       const Pass pass = whole_pass(
           FixedLengthRecordDataset({write("x", damaged)}, 2,
                                    {.header_bytes = 2, .footer_bytes = 1, .compression_type = type})
               .plan());
-      EXPECT_LE(pass.records.size(), 3u);
       EXPECT_LE(pass.errors.size(), 1u);
       for (const std::string& record : pass.records) EXPECT_EQ(record.size(), 2u);
-      if (pass.errors.empty() && *type != '\0' && !damaged.empty()) {
+      if (pass.errors.empty() && is_packed && !damaged.empty()) {
         EXPECT_EQ(pass.records, (Records{"ab", "cd", "ef"}));
       }
-      if (*type == '\0' && damaged.size() < whole.size()) {
-        EXPECT_EQ(pass.errors.empty(), (damaged.size() + 1) % 2 == 0 && damaged.size() >= 3);
+      if (!is_packed) {
+        EXPECT_LE(pass.records.size(), 3u);
+        EXPECT_EQ(pass.errors.empty(), damaged.size() % 2 == 1 && damaged.size() >= 3);
       }
     });
   }
