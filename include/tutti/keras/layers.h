@@ -25,12 +25,6 @@ struct Size2 {
   bool operator==(const Size2&) const = default;
 };
 
-/// The shape of one sample, for a Sequential that is to be built at once.
-class Input : public Layer {
- public:
-  explicit Input(const Shape& shape, const std::string& name = "");
-};
-
 struct DenseOptions {
   keras::Activation activation = {};
   bool use_bias = true;

@@ -1,6 +1,7 @@
 #pragma once
 // Reading and writing of layer arguments.
 
+#include <limits>
 #include <span>
 
 #include "keras/json.h"
@@ -8,10 +9,17 @@
 
 namespace tutti::keras::layers {
 
+/// What a description that is not trusted may ask for.
+struct LayerLimits {
+  int64_t weight_entries = std::numeric_limits<int64_t>::max();
+  int depth = 64;  ///< of layers inside layers
+};
 /// What the table makes for every layer alike.
 struct LayerBase {
   std::string name;
   Shape input_shape;
+  /// For layers that make others.
+  LayerLimits limits = {};
 };
 /// A class by its Keras name, and how one is made again of its config().
 struct LayerEntry {
@@ -23,6 +31,13 @@ using LayerFamily = std::span<const LayerEntry>;
 LayerFamily simple_layers();
 LayerFamily kernel_layers();
 LayerFamily batch_normalization_layers();
+LayerFamily input_layers();
+LayerFamily model_layers();
+/// layer_from_config within limits. DataLoss for what is damaged or nested too deep.
+Layer layer_from_json(const std::string& class_name, const Json& config,
+                      const LayerLimits& limits = {});
+/// The symbolic tensor of an Input's layer, made anew.
+KerasTensor tensor_of_input(const Layer& layer);
 
 inline Json to_json(const Size2& size) { return Json::array({size.height, size.width}); }
 inline Size2 size_from(const Json& json, const char* key, Size2 fallback) {

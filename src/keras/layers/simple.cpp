@@ -12,18 +12,6 @@ namespace tutti::keras::layers {
 
 namespace {
 
-class InputImpl : public LayerImpl {
- public:
-  InputImpl(const Shape& shape, const std::string& name)
-      : LayerImpl("InputLayer", name.empty() ? "" : name, shape) {}
-  std::string class_name() const override { return "InputLayer"; }
-  std::string config() const override { return base_config(*this).dump(); }
-  Shape compute_output_shape(const Shape& input) const override { return input; }
-
- protected:
-  Tensor call(const Tensor& input, bool training) override { return input; }
-};
-
 class PoolingImpl : public LayerImpl {
  public:
   PoolingImpl(const char* class_name, Size2 pool_size, const Pooling2DOptions& options)
@@ -297,8 +285,6 @@ Pooling2DOptions pooling_options(const Json& json, const LayerBase& base) {
 
 }  // namespace
 
-Input::Input(const Shape& shape, const std::string& name)
-    : Layer(std::make_shared<InputImpl>(shape, name)) {}
 MaxPooling2D::MaxPooling2D(Size2 pool_size, const Pooling2DOptions& options)
     : Layer(std::make_shared<PoolingImpl>("MaxPooling2D", pool_size, options)) {}
 AveragePooling2D::AveragePooling2D(Size2 pool_size, const Pooling2DOptions& options)
@@ -324,10 +310,6 @@ Layer dropout_from(const Json& json, const LayerBase& base) {
 }
 
 constexpr LayerEntry kSimpleLayers[] = {
-    {"InputLayer",
-     [](const Json&, const LayerBase& base) -> Layer {
-       return Input(base.input_shape, base.name);
-     }},
     {"MaxPooling2D",
      [](const Json& json, const LayerBase& base) -> Layer {
        return MaxPooling2D(size_from(json, "pool_size", 2), pooling_options(json, base));
