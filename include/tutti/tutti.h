@@ -27,6 +27,7 @@
 #include "tutti/keras/metrics.h"
 #include "tutti/keras/model.h"
 #include "tutti/keras/optimizers.h"
+#include "tutti/keras/torch_model.h"
 #include "tutti/tensor/indexed_slices.h"
 #include "tutti/tensor/printing.h"
 #include "tutti/tensor/tensor_spec.h"

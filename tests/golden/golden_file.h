@@ -92,5 +92,7 @@ void run_metric_case(const GoldenFile& file, const Json& entry, Verdict& verdict
 void run_format_case(const GoldenFile& file, const Json& entry, Verdict& verdict);
 /// Of data.json. False: the case is none of a reader's, and nothing was done.
 bool run_reader_case(const GoldenFile& file, const Json& entry, Verdict& verdict);
+/// The cases summary/* of formats.json.
+void run_summary_case(const GoldenFile& file, const Json& entry, Verdict& verdict);
 
 }  // namespace tutti::golden

@@ -3,6 +3,7 @@
 // the table by class name.
 
 #include <array>
+#include <limits>
 #include <memory>
 #include <span>
 
@@ -12,12 +13,19 @@
 
 namespace tutti::keras::layers {
 
+/// What a description that is not trusted may ask for.
+struct LayerLimits {
+  int64_t weight_entries = std::numeric_limits<int64_t>::max();
+  int depth = 64;  ///< of layers inside layers
+};
 /// What the table reads for every layer alike.
 struct LayerBase {
   std::string name;
   Shape input_shape;
   bool trainable = true;
   std::string dtype = "";
+  /// For layers that make others.
+  LayerLimits limits = {};
 };
 /// A class by its Keras name, and how one is made again of its config().
 struct LayerEntry {
@@ -45,6 +53,13 @@ LayerFamily image_preprocessing_layers();
 LayerFamily augmentation_layers();
 LayerFamily lookup_layers();
 LayerFamily text_layers();
+LayerFamily input_layers();
+LayerFamily model_layers();
+/// layer_from_config within limits. DataLoss for what is damaged or nested too deep.
+Layer layer_from_json(const std::string& class_name, const Json& config,
+                      const LayerLimits& limits = {});
+/// The symbolic tensor of an Input's layer, made anew.
+KerasTensor tensor_of_input(const Layer& layer);
 
 // ---- arguments as JSON
 

@@ -1,4 +1,4 @@
-// Input, Dense and the layers that apply a function.
+// Dense and the layers that apply a function.
 
 #include <algorithm>
 
@@ -6,18 +6,6 @@
 
 namespace tutti::keras::layers {
 namespace {
-
-class InputImpl : public LayerImpl {
- public:
-  InputImpl(const Shape& shape, const std::string& name) : LayerImpl("InputLayer", name, shape) {}
-  std::string class_name() const override { return "InputLayer"; }
-  std::string config() const override { return base_config(*this).dump(); }
-  Shape compute_output_shape(const Shape& input) const override { return input; }
-  bool supports_masking() const override { return true; }
-
- protected:
-  Tensor call(const Tensor& input, bool training) override { return input; }
-};
 
 // ---- Dense
 
@@ -212,8 +200,6 @@ class RescalingImpl final : public ConfiguredLayer<RescalingArguments> {
 
 }  // namespace
 
-Input::Input(const Shape& shape, const std::string& name)
-    : Layer(std::make_shared<InputImpl>(shape, name)) {}
 Dense::Dense(int64_t units, const DenseOptions& options)
     : Layer(std::make_shared<DenseImpl>(DenseArguments{units, options})) {}
 ActivationLayer::ActivationLayer(const keras::Activation& activation, const LayerOptions& options)
@@ -239,10 +225,6 @@ Lambda::Lambda(std::function<Tensor(const Tensor&)> function, const LambdaOption
 namespace {
 
 constexpr LayerEntry kCore[] = {
-    {"InputLayer",
-     [](const Json&, const LayerBase& base) -> Layer {
-       return Input(base.input_shape, base.name);
-     }},
     {"Dense", make_configured<DenseImpl>},
     {"Activation", make_configured<ActivationImpl>},
     {"Identity", make_configured<IdentityImpl>},

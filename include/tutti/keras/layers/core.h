@@ -1,5 +1,5 @@
 #pragma once
-// Input, Dense and the layers that apply a function.
+// Dense and the layers that apply a function.
 //
 // Every options struct ends with
 //   name         empty: the class' name in snake case, counted
@@ -29,11 +29,6 @@ struct LayerOptions {
   bool trainable = true;
   std::string dtype = "";
   Shape input_shape = {};
-};
-/// The shape of one sample, for a Sequential that is to be built at once.
-class Input : public Layer {
- public:
-  explicit Input(const Shape& shape, const std::string& name = "");
 };
 using InputLayer = Input;
 
