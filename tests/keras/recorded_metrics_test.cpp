@@ -65,7 +65,8 @@ struct Recorded {
   const char* class_name;
   const char* arguments;
   Inputs inputs;
-  std::vector<float> result;  ///< after the batch without weights, then with row_weights()
+  /// After the batch without weights, then with row_weights().
+  std::vector<float> result;
 };
 const std::vector<Recorded> kRecorded = {
     {"Accuracy", R"({})", Inputs::kIds, {0.2962963f}},
@@ -159,13 +160,15 @@ const std::vector<Recorded> kRecorded = {
     {"OneHotMeanIoU", R"({"num_classes": 3})", Inputs::kOneHot, {0.095238097f}},
 };
 
+// Where the shares of 1, 2 and 4 replicas end: uneven, and of four one has no rows.
+const std::vector<std::vector<int64_t>> kEnds{{0, 7}, {0, 5, 7}, {}, {0, 3, 3, 4, 7}};
+
 Metric make(const Recorded& recorded) {
   return Metric::from_config(recorded.class_name, recorded.arguments);
 }
 
-/// What `replica` of `count` has of the rows: uneven shares, with four replicas one of none.
+/// What `replica` of `count` has of the rows.
 Tensor share(const Tensor& rows, int replica, int count) {
-  static const std::vector<std::vector<int64_t>> kEnds{{0, 7}, {0, 5, 7}, {}, {0, 3, 3, 4, 7}};
   const auto& ends = kEnds[static_cast<std::size_t>(count - 1)];
   const auto at = static_cast<std::size_t>(replica);
   return rows.slice(0, ends[at], ends[at + 1]);

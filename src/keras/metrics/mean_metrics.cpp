@@ -177,9 +177,58 @@ std::pair<Tensor, Tensor> correlated(const char* metric, const Tensor& y_true, c
   return {as_float(labels), predictions};
 }
 
-template <class Class>
-Metric named_only(const Json&, const std::string& name) {
-  return name.empty() ? Class() : Class(name);
+// ---- What the metrics with arguments are means of.
+
+Values checked(const std::string& name, Values function) {
+  if (function) return function;
+  throw InvalidArgument(cat("metric [", name, "]: no function, expected one"));
+}
+
+Values values_of(losses::Loss loss) {
+  return [loss = std::move(loss)](const Tensor& y_true, const Tensor& y_pred) {
+    return loss.per_sample(y_true, y_pred);
+  };
+}
+
+Values along(int64_t axis, Tensor (*function)(const Tensor&, const Tensor&, int64_t)) {
+  return [=](const Tensor& y_true, const Tensor& y_pred) { return function(y_true, y_pred, axis); };
+}
+
+Tensor positive_cosine(const Tensor& y_true, const Tensor& y_pred, int64_t axis) {
+  return -losses::cosine_similarity(y_true, y_pred, axis);
+}
+
+Values with_threshold(double threshold) {
+  return [=](const Tensor& y_true, const Tensor& y_pred) {
+    return binary_accuracy(y_true, y_pred, threshold);
+  };
+}
+
+Values top_k(const std::string& name, int64_t k) {
+  check_k(name, k);
+  return [=](const Tensor& y_true, const Tensor& y_pred) {
+    return top_k_categorical_accuracy(y_true, y_pred, k);
+  };
+}
+
+Values sparse_top_k(const std::string& name, int64_t k, bool from_sorted_ids) {
+  check_k(name, k);
+  return [=](const Tensor& y_true, const Tensor& y_pred) {
+    return sparse_top_k_categorical_accuracy(y_true, y_pred, k, from_sorted_ids);
+  };
+}
+
+std::shared_ptr<Metric::Impl> sparse_entropy(const SparseCategoricalCrossentropyOptions& options) {
+  const losses::SparseCategoricalCrossentropy loss({.from_logits = options.from_logits,
+                                                    .ignore_class = options.ignore_class,
+                                                    .axis = options.axis});
+  Json arguments{{"from_logits", options.from_logits},
+                 {"ignore_class", to_json(options.ignore_class)},
+                 {"axis", options.axis}};
+  if (options.ignore_class)
+    return std::make_shared<IgnoringImpl>(options.name, loss, std::move(arguments));
+  return mean_of("SparseCategoricalCrossentropy", options.name, Direction::kDown, values_of(loss),
+                 std::move(arguments));
 }
 
 }  // namespace
@@ -248,46 +297,27 @@ void Sum::update_state(const Tensor& values, const Tensor& sample_weight) const 
 }
 MeanMetricWrapper::MeanMetricWrapper(std::function<Tensor(const Tensor&, const Tensor&)> function,
                                      const std::string& name)
-    : Metric([&] {
-        if (!function) throw InvalidArgument(cat("metric [", name, "]: no function, expected one"));
-        return mean_of("MeanMetricWrapper", name, Direction::kUnknown, std::move(function));
-      }()) {}
+    : Metric(mean_of("MeanMetricWrapper", name, Direction::kUnknown,
+                     checked(name, std::move(function)))) {}
 
 Accuracy::Accuracy(const std::string& name)
     : Metric(mean_of("Accuracy", name, Direction::kUp, equal_entries)) {}
 BinaryAccuracy::BinaryAccuracy(const std::string& name, double threshold)
-    : Metric(mean_of(
-          "BinaryAccuracy", name, Direction::kUp,
-          [threshold](const Tensor& y_true, const Tensor& y_pred) {
-            return binary_accuracy(y_true, y_pred, threshold);
-          },
-          Json{{"threshold", threshold}})) {}
+    : Metric(mean_of("BinaryAccuracy", name, Direction::kUp, with_threshold(threshold),
+                     Json{{"threshold", threshold}})) {}
 CategoricalAccuracy::CategoricalAccuracy(const std::string& name)
     : Metric(mean_of("CategoricalAccuracy", name, Direction::kUp, categorical_accuracy)) {}
 SparseCategoricalAccuracy::SparseCategoricalAccuracy(const std::string& name)
     : Metric(mean_of("SparseCategoricalAccuracy", name, Direction::kUp,
                      sparse_categorical_accuracy)) {}
 TopKCategoricalAccuracy::TopKCategoricalAccuracy(int64_t k, const std::string& name)
-    : Metric([&] {
-        check_k(name, k);
-        return mean_of(
-            "TopKCategoricalAccuracy", name, Direction::kUp,
-            [k](const Tensor& y_true, const Tensor& y_pred) {
-              return top_k_categorical_accuracy(y_true, y_pred, k);
-            },
-            Json{{"k", k}});
-      }()) {}
+    : Metric(mean_of("TopKCategoricalAccuracy", name, Direction::kUp, top_k(name, k),
+                     Json{{"k", k}})) {}
 SparseTopKCategoricalAccuracy::SparseTopKCategoricalAccuracy(int64_t k, const std::string& name,
                                                              bool from_sorted_ids)
-    : Metric([&] {
-        check_k(name, k);
-        return mean_of(
-            "SparseTopKCategoricalAccuracy", name, Direction::kUp,
-            [k, from_sorted_ids](const Tensor& y_true, const Tensor& y_pred) {
-              return sparse_top_k_categorical_accuracy(y_true, y_pred, k, from_sorted_ids);
-            },
-            Json{{"k", k}, {"from_sorted_ids", from_sorted_ids}});
-      }()) {}
+    : Metric(mean_of("SparseTopKCategoricalAccuracy", name, Direction::kUp,
+                     sparse_top_k(name, k, from_sorted_ids),
+                     Json{{"k", k}, {"from_sorted_ids", from_sorted_ids}})) {}
 
 MeanSquaredError::MeanSquaredError(const std::string& name)
     : Metric(mean_of("MeanSquaredError", name, Direction::kDown, losses::mean_squared_error)) {}
@@ -316,167 +346,33 @@ CategoricalHinge::CategoricalHinge(const std::string& name)
     : Metric(mean_of("CategoricalHinge", name, Direction::kDown, losses::categorical_hinge)) {}
 
 BinaryCrossentropy::BinaryCrossentropy(const BinaryCrossentropyOptions& options)
-    : Metric([&] {
-        const losses::BinaryCrossentropy loss(
-            {.from_logits = options.from_logits, .label_smoothing = options.label_smoothing});
-        return mean_of(
-            "BinaryCrossentropy", options.name, Direction::kDown,
-            [loss](const Tensor& y_true, const Tensor& y_pred) {
-              return loss.per_sample(y_true, y_pred);
-            },
-            Json{{"from_logits", options.from_logits},
-                 {"label_smoothing", options.label_smoothing}});
-      }()) {}
+    : Metric(mean_of(
+          "BinaryCrossentropy", options.name, Direction::kDown,
+          values_of(losses::BinaryCrossentropy(
+              {.from_logits = options.from_logits, .label_smoothing = options.label_smoothing})),
+          Json{{"from_logits", options.from_logits},
+               {"label_smoothing", options.label_smoothing}})) {}
 CategoricalCrossentropy::CategoricalCrossentropy(const CategoricalCrossentropyOptions& options)
-    : Metric([&] {
-        const losses::CategoricalCrossentropy loss({.from_logits = options.from_logits,
-                                                    .label_smoothing = options.label_smoothing,
-                                                    .axis = options.axis});
-        return mean_of(
-            "CategoricalCrossentropy", options.name, Direction::kDown,
-            [loss](const Tensor& y_true, const Tensor& y_pred) {
-              return loss.per_sample(y_true, y_pred);
-            },
-            Json{{"from_logits", options.from_logits},
-                 {"label_smoothing", options.label_smoothing},
-                 {"axis", options.axis}});
-      }()) {}
+    : Metric(mean_of(
+          "CategoricalCrossentropy", options.name, Direction::kDown,
+          values_of(losses::CategoricalCrossentropy({.from_logits = options.from_logits,
+                                                     .label_smoothing = options.label_smoothing,
+                                                     .axis = options.axis})),
+          Json{{"from_logits", options.from_logits},
+               {"label_smoothing", options.label_smoothing},
+               {"axis", options.axis}})) {}
 SparseCategoricalCrossentropy::SparseCategoricalCrossentropy(
     const SparseCategoricalCrossentropyOptions& options)
-    : Metric([&]() -> std::shared_ptr<Impl> {
-        const losses::SparseCategoricalCrossentropy loss({.from_logits = options.from_logits,
-                                                          .ignore_class = options.ignore_class,
-                                                          .axis = options.axis});
-        Json arguments{{"from_logits", options.from_logits},
-                       {"ignore_class", to_json(options.ignore_class)},
-                       {"axis", options.axis}};
-        if (options.ignore_class)
-          return std::make_shared<IgnoringImpl>(options.name, loss, std::move(arguments));
-        return mean_of(
-            "SparseCategoricalCrossentropy", options.name, Direction::kDown,
-            [loss](const Tensor& y_true, const Tensor& y_pred) {
-              return loss.per_sample(y_true, y_pred);
-            },
-            std::move(arguments));
-      }()) {}
+    : Metric(sparse_entropy(options)) {}
 
 CosineSimilarity::CosineSimilarity(const std::string& name, int64_t axis)
-    : Metric(mean_of(
-          "CosineSimilarity", name, Direction::kUp,
-          [axis](const Tensor& y_true, const Tensor& y_pred) {
-            return -losses::cosine_similarity(y_true, y_pred, axis);
-          },
-          Json{{"axis", axis}})) {}
+    : Metric(mean_of("CosineSimilarity", name, Direction::kUp, along(axis, positive_cosine),
+                     Json{{"axis", axis}})) {}
 PearsonCorrelation::PearsonCorrelation(const std::string& name, int64_t axis)
-    : Metric(mean_of(
-          "PearsonCorrelation", name, Direction::kUp,
-          [axis](const Tensor& y_true, const Tensor& y_pred) {
-            return pearson_correlation(y_true, y_pred, axis);
-          },
-          Json{{"axis", axis}})) {}
+    : Metric(mean_of("PearsonCorrelation", name, Direction::kUp, along(axis, pearson_correlation),
+                     Json{{"axis", axis}})) {}
 ConcordanceCorrelation::ConcordanceCorrelation(const std::string& name, int64_t axis)
-    : Metric(mean_of(
-          "ConcordanceCorrelation", name, Direction::kUp,
-          [axis](const Tensor& y_true, const Tensor& y_pred) {
-            return concordance_correlation(y_true, y_pred, axis);
-          },
-          Json{{"axis", axis}})) {}
-
-namespace {
-
-template <class Class>
-Metric with_axis(const Json& json, const std::string& name, const char* default_name) {
-  return Class(name.empty() ? default_name : name, member<int64_t>(json, "axis", -1));
-}
-
-std::vector<MetricEntry> named_entries() {
-  return {
-      {"Mean", named_only<Mean>},
-      {"Sum", named_only<Sum>},
-      {"Accuracy", named_only<Accuracy>},
-      {"CategoricalAccuracy", named_only<CategoricalAccuracy>},
-      {"SparseCategoricalAccuracy", named_only<SparseCategoricalAccuracy>},
-      {"MeanSquaredError", named_only<MeanSquaredError>, {"mse", "MSE"}},
-      {"RootMeanSquaredError", named_only<RootMeanSquaredError>},
-      {"MeanAbsoluteError", named_only<MeanAbsoluteError>, {"mae", "MAE"}},
-      {"MeanAbsolutePercentageError", named_only<MeanAbsolutePercentageError>, {"mape", "MAPE"}},
-      {"MeanSquaredLogarithmicError", named_only<MeanSquaredLogarithmicError>, {"msle", "MSLE"}},
-      {"LogCoshError", named_only<LogCoshError>, {"logcosh", "log_cosh"}},
-      {"Poisson", named_only<Poisson>},
-      {"KLDivergence", named_only<KLDivergence>, {"kld", "KLD"}},
-      {"Hinge", named_only<Hinge>},
-      {"SquaredHinge", named_only<SquaredHinge>},
-      {"CategoricalHinge", named_only<CategoricalHinge>}};
-}
-
-std::vector<MetricEntry> accuracy_entries() {
-  return {
-      {"BinaryAccuracy",
-       [](const Json& json, const std::string& name) -> Metric {
-         return BinaryAccuracy(name.empty() ? "binary_accuracy" : name,
-                               member<double>(json, "threshold", 0.5));
-       }},
-      {"TopKCategoricalAccuracy",
-       [](const Json& json, const std::string& name) -> Metric {
-         return TopKCategoricalAccuracy(member<int64_t>(json, "k", 5),
-                                        name.empty() ? "top_k_categorical_accuracy" : name);
-       }},
-      {"SparseTopKCategoricalAccuracy", [](const Json& json, const std::string& name) -> Metric {
-         return SparseTopKCategoricalAccuracy(
-             member<int64_t>(json, "k", 5),
-             name.empty() ? "sparse_top_k_categorical_accuracy" : name,
-             member<bool>(json, "from_sorted_ids", false));
-       }}};
-}
-
-std::vector<MetricEntry> argument_entries() {
-  return {{"BinaryCrossentropy",
-           [](const Json& json, const std::string& name) -> Metric {
-             BinaryCrossentropyOptions options;
-             options.from_logits = member<bool>(json, "from_logits", false);
-             options.label_smoothing = member<double>(json, "label_smoothing", 0);
-             return BinaryCrossentropy(with_name(options, name));
-           },
-           {"bce", "BCE"}},
-          {"CategoricalCrossentropy",
-           [](const Json& json, const std::string& name) -> Metric {
-             CategoricalCrossentropyOptions options;
-             options.from_logits = member<bool>(json, "from_logits", false);
-             options.label_smoothing = member<double>(json, "label_smoothing", 0);
-             options.axis = member<int64_t>(json, "axis", -1);
-             return CategoricalCrossentropy(with_name(options, name));
-           }},
-          {"SparseCategoricalCrossentropy",
-           [](const Json& json, const std::string& name) -> Metric {
-             SparseCategoricalCrossentropyOptions options;
-             options.from_logits = member<bool>(json, "from_logits", false);
-             options.ignore_class = optional_member<int64_t>(json, "ignore_class");
-             options.axis = member<int64_t>(json, "axis", -1);
-             return SparseCategoricalCrossentropy(with_name(options, name));
-           }},
-          {"CosineSimilarity",
-           [](const Json& json, const std::string& name) {
-             return with_axis<CosineSimilarity>(json, name, "cosine_similarity");
-           }},
-          {"PearsonCorrelation",
-           [](const Json& json, const std::string& name) {
-             return with_axis<PearsonCorrelation>(json, name, "pearson_correlation");
-           }},
-          {"ConcordanceCorrelation", [](const Json& json, const std::string& name) {
-             return with_axis<ConcordanceCorrelation>(json, name, "concordance_correlation");
-           }}};
-}
-
-}  // namespace
-
-MetricFamily mean_metrics() {
-  static const std::vector<MetricEntry> kEntries = [] {
-    std::vector<MetricEntry> all = named_entries();
-    for (const auto& more : {accuracy_entries(), argument_entries()})
-      all.insert(all.end(), more.begin(), more.end());
-    return all;
-  }();
-  return kEntries;
-}
+    : Metric(mean_of("ConcordanceCorrelation", name, Direction::kUp,
+                     along(axis, concordance_correlation), Json{{"axis", axis}})) {}
 
 }  // namespace tutti::keras::metrics
