@@ -115,13 +115,20 @@ const char* meaning_of(losses::Reduction reduction) {
 
 void TrainLoop::log_begin() const {
   if (log_level() > level()) return;
-  const losses::Loss& loss = model_.training_->loss;
   std::string steps = training_->steps_text();
   if (options_.steps_per_epoch)
     steps = cat(*options_.steps_per_epoch, ", as steps_per_epoch says; the data has ", steps);
   log_line(level(), cat("fit [", model_.name(), "]: steps an epoch: ", steps));
-  log_line(level(), cat("fit [", model_.name(), "]: loss ", loss.name(), ", reduction ",
-                        losses::to_string(loss.reduction()), ": ", meaning_of(loss.reduction())));
+  const auto say = [&](const std::string& output, const losses::Loss& loss) {
+    if (!loss.defined()) return;
+    log_line(level(),
+             cat("fit [", model_.name(), "]: ", output, "loss ", loss.name(), ", reduction ",
+                 losses::to_string(loss.reduction()), ": ", meaning_of(loss.reduction())));
+  };
+  const PerOutput<losses::Loss>& loss = model_.training_->loss;
+  if (loss.all()) say("", *loss.all());
+  for (const losses::Loss& each : loss.list()) say("", each);
+  for (const auto& [output, each] : loss.by_name()) say(output + " ", each);
 }
 
 void TrainLoop::log_end() const {
