@@ -12,6 +12,10 @@
 
 namespace tutti {
 
+/// The dtype of a StringTensor in a spec, `string`. LibTorch has no such dtype, and a spec no
+/// undefined one.
+inline constexpr at::ScalarType kString = at::ScalarType::Undefined;
+
 /// Shape and dtype; a dimension of -1 is unknown (printed None). `unknown_rank` says that not even
 /// the rank is known.
 struct TensorSpec {
@@ -20,6 +24,7 @@ struct TensorSpec {
   bool unknown_rank = false;
 
   static TensorSpec of(const Tensor& tensor);
+  static TensorSpec of(const StringTensor& strings);
   /// `TensorSpec(shape=(None, 28), dtype=float32)`.
   std::string to_string() const;
   /// True when a tensor of `other`'s shape and dtype may stand where this is asked for.
@@ -34,10 +39,11 @@ std::ostream& operator<<(std::ostream& out, const TensorSpec& spec);
 /// A nest of specs, with the layout that `element_spec()` prints (one line up to 80 columns, else
 /// one component a line).
 using SpecNest = NestOf<TensorSpec>;
+/// Tensors and strings become specs, an object what stands for it in one.
 SpecNest spec_of(const Nest& nest);
 std::ostream& operator<<(std::ostream& out, const SpecNest& spec);
 
-/// TensorFlow's name of a dtype: "float32", "int64", "bool", "bfloat16", … and back
+/// TensorFlow's name of a dtype: "float32", "int64", "bool", "string", "bfloat16", … and back
 /// (InvalidArgument for an unknown name).
 std::string dtype_name(at::ScalarType dtype);
 at::ScalarType dtype_from_name(const std::string& name);
