@@ -18,10 +18,6 @@ using tutti::golden::Unknown;
 using tutti::golden::Verdict;
 using Runner = void (*)(const GoldenFile&, const Json&, Verdict&);
 
-void run_data_case(const GoldenFile& file, const Json& entry, Verdict& verdict) {
-  if (!tutti::golden::run_reader_case(file, entry, verdict)) throw Unknown{"no reader of files"};
-}
-
 struct Known {
   const char* file;
   Runner run;
@@ -36,7 +32,7 @@ constexpr Known kKnown[] = {
     {"layers.json", tutti::golden::run_layer_case, 1e-5},
     {"metrics.json", tutti::golden::run_metric_case, 1e-5},
     {"formats.json", tutti::golden::run_format_case, 1e-6},
-    {"data.json", run_data_case, 1e-6}};
+    {"data.json", tutti::golden::run_data_case, 1e-6}};
 
 int check_file(const std::string& path, const Differences& differences, bool verbose) {
   const GoldenFile file(path);

@@ -85,6 +85,7 @@ void run_optimizer_case(const GoldenFile& file, const Json& entry, Verdict& verd
 void run_distribute_core_case(const GoldenFile& file, const Json& entry, Verdict& verdict);
 void run_variable_case(const GoldenFile& file, const Json& entry, Verdict& verdict);
 void run_distributed_dataset_case(const GoldenFile& file, const Json& entry, Verdict& verdict);
+void run_data_case(const GoldenFile& file, const Json& entry, Verdict& verdict);
 void run_losses_case(const GoldenFile& file, const Json& entry, Verdict& verdict);
 void run_layer_case(const GoldenFile& file, const Json& entry, Verdict& verdict);
 void run_metric_case(const GoldenFile& file, const Json& entry, Verdict& verdict);

@@ -99,6 +99,7 @@ std::vector<MetricSpec> metrics_of(const Model& model, const Metrics& metrics,
 }
 
 Tensor part_of(const Nest& nest, const std::vector<OutputTraining>& outputs, std::size_t index) {
+  if (nest.kind() == NestKind::kNone) return {};
   if (nest.is_leaf()) return nest.leaf();
   if (nest.kind() == NestKind::kMap) {
     const auto& keys = nest.keys();
