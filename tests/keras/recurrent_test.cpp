@@ -4,6 +4,7 @@
 
 #include "keras/line_model.h"
 #include "keras/wave.h"
+#include "tutti/distribute/config.h"
 #include "tutti/distribute/gradient_tape.h"
 #include "tutti/keras/layers/sequence_wrappers.h"
 
@@ -370,7 +371,7 @@ TEST(Bidirectional, RefusesWhatDoesNotFit) {
                "the other go_backwards");
   EXPECT_ERROR(Bidirectional(RNN(RNNCell(std::make_shared<Adding>()))), Unimplemented, "Adding");
   const Bidirectional uneven(
-      GRU(2), {.backward_layer = GRU(3, {.go_backwards = true}), .merge_mode = "sum"});
+      GRU(2), {.merge_mode = "sum", .backward_layer = GRU(3, {.go_backwards = true})});
   EXPECT_ERROR(uneven(wave({1, 2, 3})), InvalidArgument, "expected equal ones");
 }
 
