@@ -308,7 +308,10 @@ TEST(Cells, AreLayersOfTheirStates) {
   const RNN layer{RNNCell(cell)};
   const Tensor x = at::stack({wave({2, 4}), wave({2, 4}, 1)}, 1);
   EXPECT_TENSOR_NEAR(layer(x), second[0], 1e-6);
-  EXPECT_ERROR((*cell)(std::vector<Tensor>{wave({2, 4}), first[1]}, {}), Error, "");
+  EXPECT_ERROR((*cell)(std::vector<Tensor>{wave({2, 4}), first[1]}, {}), InvalidArgument,
+               "and 2 states");
+  EXPECT_ERROR((*cell)(std::vector<Tensor>{wave({2, 4}), first[1], wave({2, 2})}, {}),
+               InvalidArgument, "state 1 of shape (2, 2)");
 }
 
 /// A user's own: adds what it is given.
