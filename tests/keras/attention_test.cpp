@@ -34,11 +34,11 @@ TEST(MultiHeadAttention, WeightsHaveKerasNamesShapesAndOrder) {
                        "m/attention_output/kernel (2, 5, 4)", "m/attention_output/bias (4,)"}));
 }
 
-struct Run {
+struct Pass {
   Tensor output;
   std::vector<Tensor> gradients;
 };
-Run run(const MultiHeadAttention& layer, const AttentionCall& call, bool scores) {
+Pass run(const MultiHeadAttention& layer, const AttentionCall& call, bool scores) {
   GradientTape tape({.persistent = true});
   const Tensor output =
       scores ? layer.with_scores(query(), value(), call).first : layer(query(), value(), call);
@@ -58,7 +58,7 @@ TEST(MultiHeadAttention, AsOneOperationEqualsStepByStep) {
   calls[3] = calls[2];
   calls[3].use_causal_mask = true;
   for (const AttentionCall& call : calls) {
-    const Run fast = run(layer, call, false), slow = run(layer, call, true);
+    const Pass fast = run(layer, call, false), slow = run(layer, call, true);
     EXPECT_TENSOR_NEAR(fast.output, slow.output, 1e-5);
     for (std::size_t i = 0; i < fast.gradients.size(); ++i)
       EXPECT_TENSOR_NEAR(fast.gradients[i], slow.gradients[i], 1e-5);

@@ -163,7 +163,7 @@ TEST(Masking, ZeroesStepsWhoseFeaturesAllAreTheValue) {
   EXPECT_TENSOR_EQ(masking->compute_mask({x}, {}),
                    at::tensor({0, 1, 1}).view({1, 3}).to(at::kBool));
   EXPECT_TENSOR_EQ(masking(x), at::tensor({0.f, 0.f, 2.f, 1.f, 0.f, 0.f}).view({1, 3, 2}));
-  EXPECT_ERROR(masking(at::ones({3})), InvalidArgument, "features");
+  EXPECT_ERROR(Masking()(at::ones({3})), InvalidArgument, "features");
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "keras/line_model.h"
 #include "keras/wave.h"
+#include "tutti/distribute/config.h"
 #include "tutti/distribute/gradient_tape.h"
 #include "tutti/keras/layers/sequence_wrappers.h"
 
@@ -307,7 +308,10 @@ TEST(Cells, AreLayersOfTheirStates) {
   const RNN layer{RNNCell(cell)};
   const Tensor x = at::stack({wave({2, 4}), wave({2, 4}, 1)}, 1);
   EXPECT_TENSOR_NEAR(layer(x), second[0], 1e-6);
-  EXPECT_ERROR((*cell)(std::vector<Tensor>{wave({2, 4}), first[1]}, {}), Error, "");
+  EXPECT_ERROR((*cell)(std::vector<Tensor>{wave({2, 4}), first[1]}, {}), InvalidArgument,
+               "and 2 states");
+  EXPECT_ERROR((*cell)(std::vector<Tensor>{wave({2, 4}), first[1], wave({2, 2})}, {}),
+               InvalidArgument, "state 1 of shape (2, 2)");
 }
 
 /// A user's own: adds what it is given.
@@ -370,7 +374,7 @@ TEST(Bidirectional, RefusesWhatDoesNotFit) {
                "the other go_backwards");
   EXPECT_ERROR(Bidirectional(RNN(RNNCell(std::make_shared<Adding>()))), Unimplemented, "Adding");
   const Bidirectional uneven(
-      GRU(2), {.backward_layer = GRU(3, {.go_backwards = true}), .merge_mode = "sum"});
+      GRU(2), {.merge_mode = "sum", .backward_layer = GRU(3, {.go_backwards = true})});
   EXPECT_ERROR(uneven(wave({1, 2, 3})), InvalidArgument, "expected equal ones");
 }
 

@@ -135,6 +135,7 @@ class ResizingImpl : public LayerImpl {
 
  protected:
   Tensor call(const Tensor& input, bool training) override {
+    check_images(*this, input.sizes().vec());
     const bool floating = input.is_floating_point();
     Tensor images = as_batch(floating ? input : input.to(at::kFloat));
     if (options_.crop_to_aspect_ratio) images = cut_to_aspect_ratio(images, size_);
@@ -181,6 +182,7 @@ class CenterCropImpl : public LayerImpl {
 
  protected:
   Tensor call(const Tensor& input, bool training) override {
+    check_images(*this, input.sizes().vec());
     const Tensor images =
         as_batch(input.is_floating_point() ? input : input.to(dtype_policy().compute_dtype()));
     const int64_t rows = images.size(1) - size_.height, columns = images.size(2) - size_.width;

@@ -45,6 +45,11 @@ std::vector<Shape> RNNCellImpl::compute_output_shapes(const std::vector<Shape>& 
             inputs.empty() ? "" : cat(", the first of shape ", shape_text(inputs[0])),
             ", expected (batch, features) and ", sizes.size(), " states"));
   }
+  for (std::size_t i = 1; i < inputs.size(); ++i) {
+    if (inputs[i].size() == 2 && inputs[i][1] == sizes[i - 1]) continue;
+    throw InvalidArgument(cat(head(*this), "state ", i - 1, " of shape ", shape_text(inputs[i]),
+                              ", expected (batch, ", sizes[i - 1], ")"));
+  }
   std::vector<Shape> outputs{{inputs[0][0], output_size()}};
   for (int64_t size : sizes) outputs.push_back({inputs[0][0], size});
   return outputs;
@@ -52,6 +57,9 @@ std::vector<Shape> RNNCellImpl::compute_output_shapes(const std::vector<Shape>& 
 
 std::vector<Tensor> RNNCellImpl::call_all(const std::vector<Tensor>& inputs,
                                           const CallArguments& arguments) {
+  std::vector<Shape> shapes;
+  for (const Tensor& input : inputs) shapes.push_back(input.sizes().vec());
+  compute_output_shapes(shapes);
   std::vector<Tensor> states(inputs.begin() + 1, inputs.end());
   if (states.empty()) states = initial_states(inputs[0].size(0), inputs[0]);
   const auto pass = begin(inputs[0], arguments.training);

@@ -158,6 +158,7 @@ class TimeDistributedImpl : public LayerImpl {
     if (inputs.size() != 1)
       throw InvalidArgument(cat(head(*this), inputs.size(), " inputs, expected one"));
     const Tensor& input = inputs[0];
+    of_one_step(input.sizes().vec());
     const Tensor mask = arguments.mask(0);
     if (mask.defined() &&
         (mask.dim() < 2 || mask.size(0) != input.size(0) || mask.size(1) != input.size(1))) {
