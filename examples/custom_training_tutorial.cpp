@@ -1,12 +1,12 @@
 // The tutorial "Custom training with tf.distribute.Strategy": Fashion-MNIST with a training and a test loop by hand, several
-// ways to iterate, and weights that are loaded again without a strategy.
+// ways to iterate, and a checkpoint that is restored without a strategy.
 //   custom_training_tutorial [EPOCHS]        (10, as in the tutorial)
 // Prints a line an epoch
 //   Epoch 1, Loss: 0.51, Accuracy: 81.4, Test Loss: 0.38, Test Accuracy: 86.5
-// and the accuracy after loading, which is that of the last line.
+// and the accuracy after restoring, which is that of the last line.
 // main is the tutorial from top to bottom, so it is long.
-// The tutorial keeps a tf.train.Checkpoint of model and optimizer; here the model's weights are saved, which is all that the
-// tutorial evaluates.
+#include <unistd.h>
+
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
@@ -46,12 +46,14 @@ void show_the_loss_of_a_global_batch(tutti::distribute::Strategy& strategy) {
             << strategy.reduce(ReduceOp::kMean, scaled).item<float>() << "\n";
 }
 
-/// Accuracy of the saved weights in a new model, without a strategy.
-float restored_accuracy(const std::string& weights_file, const tutti::data::Dataset<std::tuple<Tensor, Tensor>>& test_dataset) {
+/// Accuracy of the latest checkpoint in a new model, with a new optimizer, without a strategy. The model has no weights yet: it
+/// takes them with the first images.
+float restored_accuracy(const std::string& directory, const tutti::data::Dataset<std::tuple<Tensor, Tensor>>& test_dataset) {
   keras::metrics::SparseCategoricalAccuracy eval_accuracy("eval_accuracy");
   keras::Sequential new_model = create_model();
-  new_model.build({-1, 28, 28, 1});
-  new_model.load_weights(weights_file);
+  keras::optimizers::Adam new_optimizer;
+  tutti::train::Checkpoint checkpoint({{"optimizer", new_optimizer}, {"model", new_model}});
+  checkpoint.restore(tutti::train::latest_checkpoint(directory));
   for (auto [images, labels] : test_dataset) eval_accuracy.update_state(labels, new_model(images, /*training=*/false));
   return eval_accuracy.result().item<float>();
 }
@@ -79,7 +81,7 @@ int main(int argc, char** argv) {
   auto test_dist_dataset = strategy.distribute_dataset(test_dataset);
 
   // ---- Create the model and the optimizer, define the loss function and the metrics, all in the strategy's scope
-  const std::string weights_file = (std::filesystem::temp_directory_path() / "custom_training.weights.tutti").string();
+  const auto directory = std::filesystem::temp_directory_path() / ("training_checkpoints_" + std::to_string(getpid()));
   auto scope = strategy.scope();
   losses::SparseCategoricalCrossentropy loss_object({.from_logits = true, .reduction = losses::Reduction::kNone});
   auto compute_loss = [&](Tensor labels, Tensor predictions, const std::vector<Tensor>& model_losses) {
@@ -93,6 +95,7 @@ int main(int argc, char** argv) {
   keras::metrics::SparseCategoricalAccuracy test_accuracy("test_accuracy");
   keras::Sequential model = create_model();
   keras::optimizers::Adam optimizer({.learning_rate = 0.001});
+  tutti::train::Checkpoint checkpoint({{"optimizer", optimizer}, {"model", model}});
 
   // ---- Training loop
   auto train_step = [&](Tensor images, Tensor labels) {
@@ -124,7 +127,7 @@ int main(int argc, char** argv) {
       ++num_batches;
     }
     for (auto inputs : test_dist_dataset) distributed_test_step(inputs);
-    if (epoch % 2 == 0 || epoch + 1 == epochs) model.save_weights(weights_file);
+    if (epoch % 2 == 0 || epoch + 1 == epochs) checkpoint.save((directory / "ckpt").string());
     std::cout << "Epoch " << epoch + 1 << ", Loss: " << total_loss / num_batches
               << ", Accuracy: " << train_accuracy.result().item<float>() * 100
               << ", Test Loss: " << test_loss.result().item<float>()
@@ -135,12 +138,12 @@ int main(int argc, char** argv) {
   }
   const float accuracy_before = test_accuracy.result().item<float>();
 
-  // ---- Restore the latest weights and test without a strategy
+  // ---- Restore the latest checkpoint and test without a strategy
   scope.exit();
-  const float accuracy_after = restored_accuracy(weights_file, test_dataset);
+  const float accuracy_after = restored_accuracy(directory.string(), test_dataset);
   std::cout << "Accuracy after restoring the saved model without strategy: " << accuracy_after * 100 << "\n"
             << "the same as before: " << std::boolalpha << (accuracy_after == accuracy_before) << "\n";
-  std::filesystem::remove(weights_file);
+  std::filesystem::remove_all(directory);
 
   // ---- Alternate ways of iterating over a dataset: an iterator and ten steps
   for (int epoch = 0; epoch < epochs; ++epoch) {

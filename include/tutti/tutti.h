@@ -31,4 +31,5 @@
 #include "tutti/tensor/indexed_slices.h"
 #include "tutti/tensor/printing.h"
 #include "tutti/tensor/tensor_spec.h"
+#include "tutti/train/checkpoint.h"
 #include "tutti/version.h"

@@ -55,6 +55,23 @@ void Iterator::restore(const Nest& state) {
       "pipeline whose place can be told");
 }
 
+namespace {
+class IteratorState : public Trackable {
+ public:
+  explicit IteratorState(Iterator& iterator) : iterator_(iterator) {}
+  Nest state() const override { return iterator_.save(); }
+  void check_state(const Nest& state) const override {}
+  void set_state(const Nest& state) override { iterator_.restore(state); }
+
+ private:
+  Iterator& iterator_;
+};
+}  // namespace
+
+std::shared_ptr<Trackable> trackable(Iterator& iterator) {
+  return std::make_shared<IteratorState>(iterator);
+}
+
 Nest RowTable::row(int64_t index) const {
   if (index >= num_rows && behind) return behind->row(index - num_rows);
   return structure.map_components([index](const Tensor& column) { return own_row(column, index); },

@@ -355,4 +355,13 @@ TensorFile read_tensor_file(const std::string& path) {
   return result;
 }
 
+std::map<std::string, Tensor> load_safetensors(const std::string& path) {
+  TensorFile file = read_tensor_file(path);
+  return {file.tensors.begin(), file.tensors.end()};
+}
+
+void save_safetensors(const std::string& path, const std::map<std::string, Tensor>& tensors) {
+  write_tensor_file(path, {"", {tensors.begin(), tensors.end()}});
+}
+
 }  // namespace tutti::io

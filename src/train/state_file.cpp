@@ -42,6 +42,9 @@ class Writer {
           items.push_back(add(nest.items()[i], below(path, std::to_string(i))));
         return {{nest.kind() == NestKind::kTuple ? "tuple" : "list", items}};
       }
+      case NestKind::kObject:
+        throw InvalidArgument(cat("write [", path, "]: found ", nest.structure(),
+                                  ", expected tensors and strings in a state"));
     }
     return nullptr;
   }

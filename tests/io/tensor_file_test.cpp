@@ -145,6 +145,16 @@ TEST_F(TensorFiles, FilesOfOtherProgramsAreReadInTheOrderOfTheirBytes) {
   EXPECT_TENSOR_EQ(read.tensors[1].second, at::tensor({3.f}));
 }
 
+TEST_F(TensorFiles, AMapOfTensorsGoesAndComesByName) {
+  const std::map<std::string, Tensor> tensors{
+      {"b.weight", at::arange(6, at::kFloat).view({2, 3})}, {"a", at::scalar_tensor(3, at::kLong)}};
+  save_safetensors(path("map.safetensors"), tensors);
+  const auto back = load_safetensors(path("map.safetensors"));
+  ASSERT_EQ(back.size(), 2u);
+  for (const auto& [name, tensor] : tensors) EXPECT_TENSOR_EQ(back.at(name), tensor);
+  EXPECT_THROW(load_safetensors(path("none")), NotFound);
+}
+
 TEST_F(TensorFiles, MoreBytesThanSaidAreRefused) {
   write_tensor_file(path(), small_file());
   set_bytes(bytes() + '\0');

@@ -61,6 +61,9 @@ class DatasetIterator {
   /// Iterator's: where this pass stands, and going on there.
   Nest save() const { return core_->save(); }
   void restore(const Nest& state) { core_->restore(state); }
+  friend std::shared_ptr<Trackable> trackable(DatasetIterator& iterator) {
+    return trackable(*iterator.core_);
+  }
 
  private:
   std::unique_ptr<Iterator> core_;

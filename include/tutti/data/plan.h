@@ -12,6 +12,7 @@
 
 #include "tutti/tensor/nest.h"
 #include "tutti/tensor/tensor_spec.h"
+#include "tutti/tensor/trackable.h"
 
 namespace tutti::data {
 
@@ -83,6 +84,11 @@ class Iterator {
   /// that of such a pipeline; the iterator is of no use then.
   virtual void restore(const Nest& state);
 };
+
+/// The place of a pass as a part of a train::Checkpoint, which is restored into a new iterator of an
+/// equal pipeline. The iterator must outlive it. Only the pipeline itself finds out that a state is
+/// another one's: objects of earlier names have theirs then.
+std::shared_ptr<Trackable> trackable(Iterator& iterator);
 
 /// A description of a pipeline: immutable but for caches and reshuffling seeds, shared by all who
 /// build on it. Thread-safe. As an object in a nest it is the element of a dataset of datasets.

@@ -2,6 +2,7 @@
 // The file format of models and weights: safetensors, with a JSON text and checksums in its
 // metadata. docs/formats.md has the bytes.
 
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,5 +28,10 @@ void write_tensor_file(const std::string& path, const TensorFile& file);
 /// short; InvalidArgument when it is of another kind or a later version; Unimplemented for a dtype
 /// that LibTorch has not.
 TensorFile read_tensor_file(const std::string& path);
+
+/// The tensors of any safetensors file by name, and the way back: what Python's
+/// `safetensors.torch.load_file` and `save_file` do. Errors are those above.
+std::map<std::string, Tensor> load_safetensors(const std::string& path);
+void save_safetensors(const std::string& path, const std::map<std::string, Tensor>& tensors);
 
 }  // namespace tutti::io

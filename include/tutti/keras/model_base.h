@@ -50,6 +50,15 @@ struct SummaryRow {
   std::string connected_to = {};
 };
 
+/// What of a file's weights goes where, for load_weights.
+struct LoadWeightsOptions {
+  /// Weights that the file has not, or has in another shape, stay as they are, and what else is in
+  /// the file is passed over: one warning names both.
+  bool skip_mismatch = false;
+  /// Goes by names in files of Tutti's too, where the default goes by place.
+  bool by_name = false;
+};
+
 /// Base of every model; a user may derive from it and override call, train_step, test_step or
 /// predict_step. docs/models.md has examples.
 ///
@@ -174,10 +183,16 @@ class Model {
   bool compiled() const;
 
   /// Writes architecture, weights, optimizer (docs/formats.md) to one file, by temporary file and
-  /// rename. It and the next two are called outside replicas (FailedPrecondition).
+  /// rename. Unimplemented for a model of a class of the user's own: save_weights, or
+  /// train::Checkpoint, keep what is in it. It and the next two are called outside replicas
+  /// (FailedPrecondition).
   void save(const std::string& path) const;
   void save_weights(const std::string& path) const;
-  void load_weights(const std::string& path);
+  /// Of a file of Tutti's (of save, too) the weights by place. Of a safetensors file of another
+  /// program by name, where "." is "/": PyTorch's "hidden.weight" is a TorchModel's. Dtypes are
+  /// converted. InvalidArgument names what is missing in the file, what is in it besides and what
+  /// has another shape, or NotFound and DataLoss what is wrong with it; nothing is changed then.
+  void load_weights(const std::string& path, const LoadWeightsOptions& options = {});
 
   distribute::Strategy& strategy() const { return *strategy_; }
   /// Unless it was given: the class' name in snake case with a number behind it.
@@ -206,10 +221,14 @@ class Model {
  private:
   friend class TrainLoop;
   friend struct ModelFile;
+  friend class ModelState;
   struct Training;  // src/keras/training/training_state.h
   void track_layer(const layers::Layer& layer);
   Tensor ready(const Tensor& x) const;
-  void build_before_call(const Tensor& first);
+  void build_before_call(const Nest& inputs);
+  void call_with_zeros(const Nest& like);
+  /// What set_state of its Trackable left for the weights, once they are there.
+  void take_waiting_state() const;
 
   mutable std::string name_;
   mutable std::once_flag named_;
@@ -221,11 +240,19 @@ class Model {
   bool trainable_ = true;
   std::atomic<bool> called_{false};
   bool in_first_call_ = false;
+  mutable std::shared_ptr<const Nest> waiting_state_;  ///< of a checkpoint, for weights to come
   std::unique_ptr<Training> training_;
 };
 
 /// A model as a layer of another one: of a class of the user's own too. Its output shape is found
 /// by a call with zeros.
 layers::Layer as_layer(std::shared_ptr<Model> model);
+
+/// The weights as a part of a train::Checkpoint, under `weights/<layer>/<weight>` in its file; what
+/// was compiled is not in it: give model.optimizer() beside it. They come back whatever strategy
+/// and number of replicas they were saved with, by name where both sides have the same names, else
+/// by place. A model that is not built takes them when it is, before its first call; there is
+/// nothing to save then (FailedPrecondition). The model must outlive it.
+std::shared_ptr<Trackable> trackable(Model& model);
 
 }  // namespace tutti::keras

@@ -14,6 +14,7 @@
 // without gradient keeps its average. Every `ema_overwrite_frequency` updates, and at the end of
 // `fit`, the weights become the average.
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,6 +22,7 @@
 
 #include "tutti/distribute/fused_update.h"
 #include "tutti/distribute/variable.h"
+#include "tutti/tensor/trackable.h"
 
 namespace tutti::keras::optimizers {
 
@@ -72,6 +74,9 @@ class Optimizer {
   int64_t iterations() const;
   void set_iterations(int64_t iterations);
   bool built() const;
+  /// Before build: `action` is called once, right after it, for all replicas. What it throws, the
+  /// build throws, and the next step calls it again.
+  void when_built(std::function<void(Optimizer&)> action);
   /// Those it was built with, in its order.
   std::vector<Variable> trainable_variables() const;
   /// The slots by name, in the order of the variables; empty before build.
@@ -91,6 +96,12 @@ class Optimizer {
   Impl& impl() const;
   std::shared_ptr<Impl> impl_;
 };
+
+/// The optimizer as a part of a train::Checkpoint: iterations, learning rate (unless a schedule says
+/// it), slots, and the gradients that are accumulated towards the next update. One that is not
+/// built takes them when it is. InvalidArgument for slots of another class or other options, and
+/// when an optimizer that has made updates is given the state of one that had made none.
+std::shared_ptr<Trackable> trackable(const Optimizer& optimizer);
 
 struct SGDOptions {
   double learning_rate = 0.01;

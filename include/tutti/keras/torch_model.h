@@ -66,7 +66,33 @@ Nest forward_module(const Model& model, M& module, const Nest& inputs) {
     }
   }
 }
+
+using NamedVariables = std::vector<std::pair<std::string, Variable>>;
+template <class M>
+NamedVariables named_variables(const nn::Module<M>& module) {
+  NamedVariables named;
+  for (const auto* list : {&module.variables(), &module.buffers()}) {
+    for (const Variable& variable : *list) named.emplace_back(variable.name(), variable);
+  }
+  return named;
+}
+void load_named_weights(const NamedVariables& own, const std::string& path,
+                        const LoadWeightsOptions& options);
+void save_named_weights(const NamedVariables& own, const std::string& path);
 }  // namespace internal
+
+/// A safetensors file of the module's state_dict, as PyTorch writes it (or Model::save_weights), to
+/// every replica's module. Rules and errors are Model::load_weights'.
+template <class M>
+void load_weights(const nn::Module<M>& module, const std::string& path,
+                  const LoadWeightsOptions& options = {}) {
+  internal::load_named_weights(internal::named_variables(module), path, options);
+}
+/// A file that PyTorch reads: `module.load_state_dict(safetensors.torch.load_file(path))`.
+template <class M>
+void save_weights(const nn::Module<M>& module, const std::string& path) {
+  internal::save_named_weights(internal::named_variables(module), path);
+}
 
 /// A torch::nn::Module `M` with fit, evaluate, predict, callbacks and checkpoints. It needs no
 /// torch/torch.h here: the program that defines M includes it.

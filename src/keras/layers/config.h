@@ -3,7 +3,9 @@
 // the table by class name.
 
 #include <array>
+#include <functional>
 #include <limits>
+#include <map>
 #include <memory>
 #include <span>
 
@@ -17,6 +19,8 @@ namespace tutti::keras::layers {
 struct LayerLimits {
   int64_t weight_entries = std::numeric_limits<int64_t>::max();
   int depth = 64;  ///< of layers inside layers
+  /// Makers of classes that are not Tutti's; may be null.
+  const std::map<std::string, std::function<Layer(const std::string& config)>>* custom = nullptr;
 };
 /// What the table reads for every layer alike.
 struct LayerBase {

@@ -11,16 +11,16 @@ Json nested_json(const LayerImpl& layer) {
   return {{"class_name", layer.class_name()}, {"config", Json::parse(layer.config())}};
 }
 
-Layer nested_layer(const Json& description) {
-  return layer_from_config(member<std::string>(description, "class_name", ""),
-                           member<Json>(description, "config", Json::object()).dump());
+Layer nested_layer(const Json& description, const LayerLimits& limits) {
+  return layer_from_json(member<std::string>(description, "class_name", ""),
+                         member<Json>(description, "config", Json::object()), limits);
 }
 
-Layer nested_layer(const Json& json, const char* key) {
+Layer nested_layer(const Json& json, const char* key, const LayerLimits& limits) {
   const auto found = json.find(key);
   if (found == json.end() || !found->is_object())
     throw DataLoss(cat("configuration [", key, "]: no layer, expected one; the file is damaged"));
-  return nested_layer(*found);
+  return nested_layer(*found, limits);
 }
 
 void build_inside(const LayerImpl& outer, LayerImpl& inner, const std::vector<Shape>& inputs) {

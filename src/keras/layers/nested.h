@@ -13,8 +13,8 @@ namespace tutti::keras::layers {
 /// {"class_name": …, "config": {…}}, from which nested_layer makes the layer again.
 Json nested_json(const LayerImpl& layer);
 /// DataLoss when there is none under `key`.
-Layer nested_layer(const Json& json, const char* key);
-Layer nested_layer(const Json& description);
+Layer nested_layer(const Json& json, const char* key, const LayerLimits& limits);
+Layer nested_layer(const Json& description, const LayerLimits& limits);
 /// Builds `inner`; its weights' names begin with `outer`'s.
 void build_inside(const LayerImpl& outer, LayerImpl& inner, const std::vector<Shape>& inputs);
 

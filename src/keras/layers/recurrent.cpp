@@ -213,7 +213,7 @@ Layer rnn_from(const Json& json, const LayerBase& base) {
   RNNOptions options;
   read_flags(json, base, options);
   options.zero_output_for_mask = member<bool>(json, "zero_output_for_mask", false);
-  return RNN(cell_from(nested_layer(json, "cell")), options);
+  return RNN(cell_from(nested_layer(json, "cell", base.limits)), options);
 }
 
 constexpr LayerEntry kRecurrentLayers[] = {

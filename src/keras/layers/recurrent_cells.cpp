@@ -476,7 +476,7 @@ Layer standard_cell_from(const Json& json, const LayerBase& base) {
 Layer stacked_from(const Json& json, const LayerBase& base) {
   std::vector<RNNCell> cells;
   for (const Json& description : member<std::vector<Json>>(json, "cells", {}))
-    cells.push_back(cell_from(nested_layer(description)));
+    cells.push_back(cell_from(nested_layer(description, base.limits)));
   return StackedRNNCells(cells, {base.name});
 }
 

@@ -198,16 +198,16 @@ Layer bidirectional_from(const Json& json, const LayerBase& base) {
   if (!json.contains("merge_mode")) options.merge_mode = "concat";
   options.name = base.name;
   options.input_shape = base.input_shape;
-  const Layer forward = nested_layer(json, "layer");
+  const Layer forward = nested_layer(json, "layer", base.limits);
   if (member<Json>(json, "backward_layer", {}).is_object())
-    options.backward_layer = RNN(nested_layer(json, "backward_layer"));
+    options.backward_layer = RNN(nested_layer(json, "backward_layer", base.limits));
   return Bidirectional(RNN(forward), options);
 }
 
 constexpr LayerEntry kWrappers[] = {
     {"Bidirectional", bidirectional_from},
     {"TimeDistributed", [](const Json& json, const LayerBase& base) -> Layer {
-       return TimeDistributed(nested_layer(json, "layer"), {base.name, base.input_shape});
+       return TimeDistributed(nested_layer(json, "layer", base.limits), {base.name, base.input_shape});
      }}};
 
 }  // namespace

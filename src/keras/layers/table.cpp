@@ -25,7 +25,17 @@ Layer layer_from_json(const std::string& class_name, const Json& json, const Lay
                        member<Shape>(json, "input_shape", {}),
                        member<bool>(json, "trainable", true),
                        dtype.empty() ? "float32" : dtype,
-                       {limits.weight_entries, limits.depth - 1}};
+                       {limits.weight_entries, limits.depth - 1, limits.custom}};
+  if (limits.custom != nullptr && limits.custom->count(class_name) > 0) {
+    Layer layer = limits.custom->at(class_name)(json.dump());
+    if (layer.impl() == nullptr)
+      throw InvalidArgument(
+          cat("layer: the maker of \"", class_name, "\" gave none, expected a layer"));
+    layer->limit_weights(limits.weight_entries);
+    if (!base.name.empty()) layer->set_name(base.name);
+    if (!base.trainable) layer->set_trainable(false);
+    return layer;
+  }
   for (const LayerFamily& family : {core_layers(),
                                     activation_layers(),
                                     convolution_layers(),
@@ -59,8 +69,8 @@ Layer layer_from_json(const std::string& class_name, const Json& json, const Lay
   }
   throw Unimplemented(
       cat("layer: class \"", class_name,
-          "\", expected one of this library's layers; a model with other layers is loaded by "
-          "making it and calling load_weights"));
+          "\", expected one of this library's layers; give load_model its maker in custom_objects, "
+          "or make the model in the program and call load_weights"));
 }
 
 }  // namespace tutti::keras::layers

@@ -13,6 +13,7 @@ void Metric::Impl::build_once(at::IntArrayRef y_true_sizes, at::IntArrayRef y_pr
   distribute::once_for_all_replicas("metric build", [&] {
     build(y_true_sizes, y_pred_sizes);
     built_ = true;
+    if (when_built_) std::exchange(when_built_, nullptr)();
   });
 }
 

@@ -25,6 +25,11 @@ std::string class_name_of(const Model& model) {
   return colon == std::string::npos ? name : name.substr(colon + 1);
 }
 
+bool outside_replicas() {
+  const distribute::ReplicaContext* replica = distribute::get_replica_context();
+  return replica == nullptr || replica->strategy().is_default();
+}
+
 }  // namespace
 
 void in_strategy_of(const Model& model, FunctionRef<void()> make_weights) {
@@ -105,23 +110,30 @@ Tensor Model::ready(const Tensor& x) const {
   return x.scalar_type() == compute || !x.is_floating_point() ? x : x.to(compute);
 }
 
-void Model::build_before_call(const Tensor& first) {
-  layers::Shape shape = first.sizes().vec();
+void Model::build_before_call(const Nest& inputs) {
+  const std::vector<Tensor> leaves = flatten(inputs);
+  if (leaves.empty()) return;
+  layers::Shape shape = leaves[0].sizes().vec();
   shape[0] = -1;
   distribute::once_for_all_replicas("build", [&] {
-    if (built()) return;
-    struct Mark {
-      bool& mark;
-      ~Mark() { mark = false; }
-    } in_call{in_first_call_};
-    in_first_call_ = true;
-    build(shape);
+    if (!built()) {
+      struct Mark {
+        bool& mark;
+        ~Mark() { mark = false; }
+      } in_call{in_first_call_};
+      in_first_call_ = true;
+      build(shape);
+    }
+    if (waiting_state_ == nullptr) return;
+    // The call itself would build what is not built, too late for its own weights.
+    if (!built()) call_with_zeros(inputs);
+    take_waiting_state();
   });
 }
 
 Tensor Model::operator()(const Tensor& x, bool training) {
   const Tensor input = ready(x);
-  if (!built()) build_before_call(input);
+  if (!built() || waiting_state_ != nullptr) build_before_call(Nest(input));
   Tensor output = call(input, training);
   if (!called_) called_ = true;
   return output;
@@ -134,10 +146,7 @@ Nest Model::operator()(const Nest& inputs, bool training) {
   } else {
     cast = inputs.map_leaves([&](const Tensor& leaf) { return ready(leaf); });
   }
-  if (!built()) {
-    const std::vector<Tensor> leaves = flatten(cast);
-    if (!leaves.empty()) build_before_call(leaves[0]);
-  }
+  if (!built() || waiting_state_ != nullptr) build_before_call(cast);
   Nest outputs = call_all(cast, training);
   if (!called_) called_ = true;
   return outputs;
@@ -151,10 +160,19 @@ void Model::build(const layers::Shape& input_shape) {
   if (in_first_call_ || built()) return;  // the call itself builds
   layers::Shape one_row = input_shape;
   for (int64_t& size : one_row) size = size < 0 ? 1 : size;
+  call_with_zeros(Nest(at::zeros(one_row, at::TensorOptions(policy_.compute_dtype()))));
+  take_waiting_state();
+}
+
+void Model::call_with_zeros(const Nest& like) {
   in_strategy_of(*this, [&] {
     at::NoGradGuard no_grad;
-    call_all(Nest(at::zeros(one_row, at::TensorOptions(policy_.compute_dtype()))),
-             /*training=*/false);
+    const auto zeros = [](const Tensor& leaf) {
+      std::vector<int64_t> sizes = leaf.sizes().vec();
+      sizes[0] = 1;
+      return at::zeros(sizes, leaf.options());
+    };
+    call_all(like.map_leaves(zeros), /*training=*/false);
   });
   called_ = true;
 }
@@ -267,7 +285,11 @@ layers::Layer as_layer(std::shared_ptr<Model> model) {
 // ---- weights
 
 void Model::check_built(const char* operation) const {
-  if (built()) return;
+  if (built()) {
+    // A build() of the user's own does not do it.
+    if (waiting_state_ != nullptr && outside_replicas()) take_waiting_state();
+    return;
+  }
   throw FailedPrecondition(
       cat(operation, " [", name(),
           "]: the model is not built, so it has no weights yet; give the first layer an "

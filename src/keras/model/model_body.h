@@ -124,7 +124,9 @@ class FunctionalBody : public ModelBody {
   bool chain_ = false;
 };
 
-/// {"class_name": …, "config": {…}} of each layer.
+/// {"class_name": …, "config": {…}}; a name and what is not trainable are in it whatever config()
+/// says. InvalidArgument when a class of the user's own says what is no JSON object.
+Json layer_json(const layers::Layer& layer);
 Json layers_json(const std::vector<layers::Layer>& layers);
 
 }  // namespace tutti::keras

@@ -166,9 +166,9 @@ std::string FunctionalBody::config() const {
     for (const SymbolicCall* call : places.of(layer.impl().get())) {
       if (!call->inputs.empty()) calls.push_back(places.json(call->inputs));
     }
-    json["layers"].push_back({{"class_name", layer->class_name()},
-                              {"config", Json::parse(layer->config())},
-                              {"inbound", calls}});
+    Json described = layer_json(layer);
+    described["inbound"] = std::move(calls);
+    json["layers"].push_back(std::move(described));
   }
   json["input_layers"] = places.json(inputs_);
   json["output_layers"] = places.json(outputs_);

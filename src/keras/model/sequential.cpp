@@ -72,6 +72,7 @@ void Sequential::build(const layers::Shape& input_shape) {
     throw FailedPrecondition(
         cat("build [", name(), "]: a model without layers, expected at least one; call add()"));
   in_strategy_of(*this, [&] { stack_->build_for(input_shape); });
+  take_waiting_state();
 }
 
 Tensor Sequential::call(const Tensor& x, bool training) {

@@ -62,11 +62,19 @@ void ModelBody::look_for_masks() {
   for (const Layer& layer : layers_) masked_ = masked_ || layer->uses_masks();
 }
 
+Json layer_json(const Layer& layer) {
+  Json config = Json::parse(layer->config(), nullptr, /*allow_exceptions=*/false);
+  if (!config.is_object())
+    throw InvalidArgument(cat(layer->class_name(), " [", layer->name(), "]: a configuration ",
+                              layer->config(), ", expected the text of a JSON object"));
+  config["name"] = layer->name();
+  if (!layer->trainable()) config["trainable"] = false;
+  return {{"class_name", layer->class_name()}, {"config", std::move(config)}};
+}
+
 Json layers_json(const std::vector<Layer>& layers) {
   Json list = Json::array();
-  for (const Layer& layer : layers) {
-    list.push_back({{"class_name", layer->class_name()}, {"config", Json::parse(layer->config())}});
-  }
+  for (const Layer& layer : layers) list.push_back(layer_json(layer));
   return list;
 }
 

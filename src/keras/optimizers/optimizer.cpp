@@ -44,6 +44,7 @@ class Optimizer::Impl {
   std::unique_ptr<distribute::FusedUpdate> update;
   std::unique_ptr<Accumulation> accumulation;
   int64_t iterations_before_build = 0;
+  std::function<void(Optimizer&)> when_built;
 
   void make(const std::vector<Variable>& variables) {
     std::vector<bool> decay;
@@ -94,9 +95,15 @@ class Optimizer::Impl {
                                  ", expected outside; call it between two runs"));
   }
 
+  bool waits() const { return update == nullptr || when_built != nullptr; }
   /// Inside replicas all of them call it.
-  void make_once(const std::vector<Variable>& variables) {
-    distribute::once_for_all_replicas("optimizer build", [&] { make(variables); });
+  void make_once(Optimizer& handle, const std::vector<Variable>& variables) {
+    distribute::once_for_all_replicas("optimizer build", [&] {
+      if (update == nullptr) make(variables);
+      if (when_built == nullptr) return;
+      when_built(handle);
+      when_built = nullptr;
+    });
   }
 
   bool same_order(const std::vector<Variable>& variables) const {
@@ -137,7 +144,7 @@ Optimizer::Impl& Optimizer::impl() const {
 
 void Optimizer::build(const std::vector<Variable>& variables) {
   Impl& own = impl();
-  if (own.update == nullptr) return own.make_once(variables);
+  if (own.waits()) return own.make_once(*this, variables);
   if (own.same_order(variables)) return;
   throw FailedPrecondition(
       cat("optimizer [", name(),
@@ -152,7 +159,7 @@ void Optimizer::apply_gradients(const std::vector<Tensor>& gradients,
                               " gradients for ", variables.size(),
                               " variables, expected one each"));
   }
-  if (own.update == nullptr) own.make_once(variables);
+  if (own.waits()) own.make_once(*this, variables);
   if (own.same_order(variables)) {
     own.apply(gradients, !skip_aggregation);
   } else {
@@ -171,7 +178,7 @@ void Optimizer::apply_gradient_sums(const std::vector<Tensor>& gradients,
     throw InvalidArgument(cat("apply_gradient_sums [", name(), "]: denominator ", denominator,
                               ", expected a finite number, 0 or more"));
   }
-  if (own.update == nullptr) own.make_once(variables);
+  if (own.waits()) own.make_once(*this, variables);
   own.apply_sums(own.same_order(variables) ? gradients : own.sorted(gradients, variables),
                  denominator);
 }
@@ -222,6 +229,9 @@ void Optimizer::set_iterations(int64_t iterations) {
   }
 }
 bool Optimizer::built() const { return impl().update != nullptr; }
+void Optimizer::when_built(std::function<void(Optimizer&)> action) {
+  impl().when_built = std::move(action);
+}
 std::vector<Variable> Optimizer::trainable_variables() const {
   return impl().update ? impl().update->variables() : std::vector<Variable>{};
 }

@@ -4,14 +4,11 @@
 #include <string>
 
 #include "keras/json.h"
+#include "keras/saving/weights_file.h"
 #include "tutti/io/tensor_file.h"
 #include "tutti/keras/model.h"
 
 namespace tutti::keras {
-
-/// `weights/…` of the file to the model. InvalidArgument when they are those of another model;
-/// nothing is changed then.
-void take_weights(Model& model, const io::TensorFile& file, const std::string& path);
 
 /// What an optimizer knows besides its configuration: counts and names as JSON, slots and
 /// accumulated gradients as tensors of `file`. The model is compiled.

@@ -1,6 +1,7 @@
 #pragma once
 // Metrics: state that is summed over batches and replicas, and numbers made of it.
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -8,6 +9,7 @@
 
 #include "tutti/distribute/variable.h"
 #include "tutti/tensor/tensor.h"
+#include "tutti/tensor/trackable.h"
 
 namespace tutti::keras::metrics {
 
@@ -43,6 +45,7 @@ class Metric {
   std::string class_name() const;
   std::string config() const;
   bool defined() const { return impl_ != nullptr; }
+  const std::shared_ptr<Impl>& impl_pointer() const { return impl_; }
   /// From class_name() and config(). InvalidArgument for a class that is not Tutti's, and for
   /// functions and metrics of a user's own: compile with them anew.
   static Metric from_config(const std::string& class_name, const std::string& config);
@@ -85,6 +88,8 @@ class Metric::Impl {
   bool built() const { return built_; }
   /// build(), by one thread for all replicas.
   void build_once(at::IntArrayRef y_true_sizes, at::IntArrayRef y_pred_sizes);
+  /// Before the state is made: `action` is called once, right after it, for all replicas.
+  void when_built(std::function<void()> action) { when_built_ = std::move(action); }
 
  protected:
   /// A variable of zeros, ON_READ and SUM, named `<metric>/<name>`. In constructors and in build().
@@ -98,7 +103,12 @@ class Metric::Impl {
   Direction direction_;
   std::vector<Variable> variables_;
   bool built_ = true;
+  std::function<void()> when_built_;
 };
+
+/// The metric as a part of a train::Checkpoint: what was added so far, over all replicas. One that
+/// makes its state with the first batch takes it then.
+std::shared_ptr<Trackable> trackable(const Metric& metric);
 
 /// By Keras' name, which the metric then bears: a class ("MeanSquaredError"), the same in
 /// snake_case ("mean_squared_error", "auc", "precision", "f1_score"), or a short form ("mse",

@@ -1,0 +1,34 @@
+#pragma once
+// Weights in files, and what all files of models have in common.
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tutti/io/tensor_file.h"
+#include "tutti/keras/model.h"
+
+namespace tutti::keras {
+
+inline constexpr int kFormatVersion = 1;
+
+/// FailedPrecondition inside a replica: every one would do it, on one file.
+void check_outside_replicas(const char* operation, const std::string& path);
+
+/// Says once a model that the replicas have each their own of this variable, and that what is saved
+/// is the first one's.
+void warn_of_own_statistics(const Model& model, const Variable& weight);
+
+/// Tensors whose names begin with `prefix`: their number, and the one of place `index` (DataLoss
+/// when there are fewer).
+std::size_t count_tensors(const io::TensorFile& file, const std::string& prefix);
+const Tensor& find_tensor(const io::TensorFile& file, const std::string& path, std::size_t index,
+                          const std::string& prefix);
+
+/// `weights/…`, once each, in the user's layout; ON_READ ones as their aggregate.
+void put_weights(const Model& model, io::TensorFile& file);
+/// `weights/…` of the file to the model, by place. InvalidArgument when they are those of another
+/// model; nothing is changed then.
+void take_weights(Model& model, const io::TensorFile& file, const std::string& path);
+
+}  // namespace tutti::keras
