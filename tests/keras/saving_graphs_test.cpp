@@ -4,7 +4,7 @@
 
 #include "keras/line_model.h"
 #include "support/temporary_folder.h"
-#include "tutti/base/seed.h"
+#include "tutti/distribute/config.h"
 #include "tutti/io/tensor_file.h"
 
 namespace tutti::keras {

@@ -20,19 +20,21 @@ namespace tutti::keras {
 /// Makes a layer, a loss or a metric that is not Tutti's from its config(), a JSON text:
 ///
 ///     {"Gate", [](const std::string& config) { return std::make_shared<Gate>(config); }}
+///
+/// It gives a handle (Layer, Loss, Metric) or a std::shared_ptr to a class of the user's own.
 class CustomObject {
  public:
   template <class Maker>
   requires std::invocable<const Maker&, const std::string&> CustomObject(Maker maker) {  // NOLINT
     using Made = std::invoke_result_t<const Maker&, const std::string&>;
-    if constexpr (std::is_convertible_v<Made, layers::Layer>) {
-      make_layer = std::move(maker);
-    } else if constexpr (std::is_convertible_v<Made, metrics::Metric>) {
-      make_metric = std::move(maker);
+    if constexpr (std::is_constructible_v<layers::Layer, Made>) {
+      make_layer = [maker](const std::string& config) { return layers::Layer(maker(config)); };
+    } else if constexpr (std::is_constructible_v<metrics::Metric, Made>) {
+      make_metric = [maker](const std::string& config) { return metrics::Metric(maker(config)); };
     } else {
-      static_assert(std::is_convertible_v<Made, losses::Loss>,
-                    "a maker gives a Layer, a Loss or a Metric");
-      make_loss = std::move(maker);
+      static_assert(std::is_constructible_v<losses::Loss, Made>,
+                    "a maker gives a layer, a loss or a metric, or a std::shared_ptr to its class");
+      make_loss = [maker](const std::string& config) { return losses::Loss(maker(config)); };
     }
   }
   std::function<layers::Layer(const std::string&)> make_layer;

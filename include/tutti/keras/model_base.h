@@ -215,6 +215,9 @@ class Model {
   /// Of a batch that was just computed inside a replica: the masks that belong to `outputs`, for
   /// compute_loss and update_metrics.
   void note_masks(const std::vector<Tensor>& outputs, const std::vector<Tensor>& masks);
+  /// Gives the weights, once they are there, what a checkpoint left for them. Calls and what asks
+  /// for the weights do it by themselves.
+  void take_waiting_state() const;
   /// Throws FailedPrecondition in the name of `operation` unless the model is built.
   void check_built(const char* operation) const;
 
@@ -227,8 +230,6 @@ class Model {
   Tensor ready(const Tensor& x) const;
   void build_before_call(const Nest& inputs);
   void call_with_zeros(const Nest& like);
-  /// What set_state of its Trackable left for the weights, once they are there.
-  void take_waiting_state() const;
 
   mutable std::string name_;
   mutable std::once_flag named_;

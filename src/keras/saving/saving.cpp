@@ -87,7 +87,7 @@ class StructureReader {
 // ---- architectures
 
 Json ModelFile::architecture(const Model& model) {
-  Json json{{"format", kFormatVersion}, {"name", model.name()}};
+  Json json{{"format", kModelFormat}, {"name", model.name()}};
   if (!model.trainable()) json["trainable"] = false;
   if (model.dtype_policy().name() != "float32") json["dtype"] = model.dtype_policy().name();
   if (const auto* sequential = dynamic_cast<const Sequential*>(&model)) {
@@ -146,9 +146,9 @@ std::unique_ptr<Model> ModelFile::model_from(const Json& json, const std::string
                                              const layers::LayerLimits& limits) {
   const auto kind = member<std::string>(json, "kind", "");
   const auto format = member<int>(json, "format", 0);
-  if ((kind != "sequential" && kind != "functional") || format != kFormatVersion) {
+  if ((kind != "sequential" && kind != "functional") || format != kModelFormat) {
     throw InvalidArgument(cat("load_model [", path, "]: a file of kind \"", kind, "\" and format ",
-                              format, ", expected a model of format ", kFormatVersion,
+                              format, ", expected a model of format ", kModelFormat,
                               "; weights are read by load_weights"));
   }
   std::unique_ptr<Model> model = kind == "sequential" ? sequential_from(json, path, limits)

@@ -38,7 +38,15 @@ class ModelState : public Trackable {
   static std::vector<std::pair<Variable, Tensor>> values(const Model& model, const Nest& state) {
     std::vector<std::string> names;
     std::vector<Variable> weights;
-    split(model, names, weights);
+    {
+      // Who asks for the weights takes what waits for them, which may not fit.
+      struct Aside {
+        std::shared_ptr<const Nest>& waiting;
+        std::shared_ptr<const Nest> state = std::exchange(waiting, nullptr);
+        ~Aside() { waiting = state; }
+      } const aside{model.waiting_state_};
+      split(model, names, weights);
+    }
     const auto places = places_in_file(names, names_in(state, "names"));
     const auto found = values_for(weights, places, required_entry(state, "weights"));
     std::vector<std::pair<Variable, Tensor>> pairs;
@@ -61,13 +69,12 @@ class ModelState : public Trackable {
 void Model::take_waiting_state() const {
   if (waiting_state_ == nullptr) return;
   distribute::once_for_all_replicas("restore", [&] {
-    // Away while the weights are asked for, which would take it themselves.
-    const auto state = std::exchange(waiting_state_, nullptr);
+    if (waiting_state_ == nullptr) return;
     try {
-      for (const auto& [weight, value] : ModelState::values(*this, *state))
+      for (const auto& [weight, value] : ModelState::values(*this, *waiting_state_))
         restore({weight}, {value});
+      waiting_state_ = nullptr;
     } catch (const Error& error) {
-      waiting_state_ = state;
       throw InvalidArgument(cat("restore [", name(), "]: ", error.what(),
                                 "; the checkpoint that waited for the model is of another one"));
     }
@@ -232,13 +239,14 @@ class OptimizerState : public Trackable {
 
   void set_state(const Nest& state) override {
     *waits_ = false;
+    optimizer_.when_built(nullptr);
     // The first step asks which step it is before it builds.
     optimizer_.set_iterations(integer_in(state, "iterations"));
     if (entry_of(state, "learning_rate") != nullptr &&
         has_rate(Json::parse(optimizer_.config())))
       optimizer_.set_learning_rate(number_in(state, "learning_rate"));
     if (optimizer_.built()) return apply(optimizer_, prepare(optimizer_, state));
-    if (entry_of(state, "slots") == nullptr) return optimizer_.when_built(nullptr);
+    if (entry_of(state, "slots") == nullptr) return;
     *waits_ = true;
     optimizer_.when_built([state, waits = waits_](Optimizer& built) {
       try {

@@ -187,7 +187,7 @@ void save_named_weights(const NamedVariables& own, const std::string& path) {
 
 void Model::save_weights(const std::string& path) const {
   check_outside_replicas("save_weights", path);
-  io::TensorFile file{Json{{"format", kFormatVersion}, {"kind", "weights"}}.dump(), {}};
+  io::TensorFile file{Json{{"format", kModelFormat}, {"kind", "weights"}}.dump(), {}};
   put_weights(*this, file);
   io::write_tensor_file(path, file);
 }

@@ -10,7 +10,7 @@
 
 namespace tutti::keras {
 
-inline constexpr int kFormatVersion = 1;
+inline constexpr int kModelFormat = 1;
 
 /// FailedPrecondition inside a replica: every one would do it, on one file.
 void check_outside_replicas(const char* operation, const std::string& path);
