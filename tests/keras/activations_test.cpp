@@ -48,27 +48,29 @@ TEST(Activations, HaveKerasValues) {
 
 // Numbers of Keras 3.15.
 TEST(Activations, FunctionsTakeKerasArguments) {
-  using namespace activations;  // NOLINT: the functions under test
   const Tensor x = at::tensor({-2.f, -.5f, .25f, .75f, 3.f, 8.f});
   EXPECT_TENSOR_NEAR(activations::relu(x, .1, 5, .5),
                      at::tensor({-0.25f, -0.1f, -0.025f, 0.75f, 3.f, 5.f}), 1e-6);
   EXPECT_TENSOR_EQ(activations::relu(x, 0, 1), at::tensor({0.f, 0.f, .25f, .75f, 1.f, 1.f}));
   EXPECT_TENSOR_NEAR(activations::relu(x, .5), at::tensor({-1.f, -.25f, .25f, .75f, 3.f, 8.f}),
                      1e-6);
-  EXPECT_TENSOR_NEAR(gelu(at::tensor({-1.f, 2.f}), /*approximate=*/true),
+  EXPECT_TENSOR_NEAR(activations::gelu(at::tensor({-1.f, 2.f}), /*approximate=*/true),
                      at::tensor({-0.15880796f, 1.9545977f}), 1e-6);
   EXPECT_TENSOR_EQ(activations::threshold(x, .5, -7),
                    at::tensor({-7.f, -7.f, -7.f, .75f, 3.f, 8.f}));
-  EXPECT_TENSOR_EQ(hard_shrink(x, 1), at::tensor({-2.f, 0.f, 0.f, 0.f, 3.f, 8.f}));
-  EXPECT_TENSOR_NEAR(soft_shrink(x), at::tensor({-1.5f, 0.f, 0.f, .25f, 2.5f, 7.5f}), 1e-6);
-  EXPECT_TENSOR_NEAR(sparse_plus(x), at::tensor({0.f, .0625f, .390625f, .765625f, 3.f, 8.f}), 1e-6);
-  EXPECT_TENSOR_NEAR(sparse_sigmoid(x), at::tensor({0.f, .25f, .625f, .875f, 1.f, 1.f}), 1e-6);
+  EXPECT_TENSOR_EQ(activations::hard_shrink(x, 1), at::tensor({-2.f, 0.f, 0.f, 0.f, 3.f, 8.f}));
+  EXPECT_TENSOR_NEAR(activations::soft_shrink(x), at::tensor({-1.5f, 0.f, 0.f, .25f, 2.5f, 7.5f}),
+                     1e-6);
+  EXPECT_TENSOR_NEAR(activations::sparse_plus(x),
+                     at::tensor({0.f, .0625f, .390625f, .765625f, 3.f, 8.f}), 1e-6);
+  EXPECT_TENSOR_NEAR(activations::sparse_sigmoid(x),
+                     at::tensor({0.f, .25f, .625f, .875f, 1.f, 1.f}), 1e-6);
   EXPECT_TENSOR_NEAR(
-      squareplus(x),
+      activations::squareplus(x),
       at::tensor({0.41421354f, 0.78077638f, 1.1327822f, 1.4430004f, 3.3027756f, 8.123106f}), 1e-6);
-  EXPECT_TENSOR_NEAR(sparsemax(at::tensor({.1f, .2f, -3.f, .5f})),
+  EXPECT_TENSOR_NEAR(activations::sparsemax(at::tensor({.1f, .2f, -3.f, .5f})),
                      at::tensor({.16666667f, .26666668f, 0.f, .56666666f}), 1e-6);
-  EXPECT_TENSOR_NEAR(softmax(x.view({2, 3}), 0), at::softmax(x.view({2, 3}), 0), 1e-6);
+  EXPECT_TENSOR_NEAR(activations::softmax(x.view({2, 3}), 0), at::softmax(x.view({2, 3}), 0), 1e-6);
 }
 
 TEST(Activations, GluHalvesAnAxis) {

@@ -333,6 +333,13 @@ using UpSampling1DImpl = UpSamplingImpl<int64_t>;
 using UpSampling2DImpl = UpSamplingImpl<Size2, UpSampling2DOptions>;
 using UpSampling3DImpl = UpSamplingImpl<Size3>;
 
+Border2 border_of(const int64_t (&pairs)[2][2]) {
+  return {{pairs[0][0], pairs[0][1]}, {pairs[1][0], pairs[1][1]}};
+}
+Border3 border_of(const int64_t (&pairs)[3][2]) {
+  return {{pairs[0][0], pairs[0][1]}, {pairs[1][0], pairs[1][1]}, {pairs[2][0], pairs[2][1]}};
+}
+
 template <class Border>
 std::shared_ptr<LayerImpl> cropping(const Border& border, const LayerOptions& options) {
   return std::make_shared<CroppingImpl<Border>>(CroppingArguments<Border>{border, options});
@@ -354,14 +361,22 @@ RepeatVector::RepeatVector(int64_t n, const LayerOptions& options)
     : Layer(std::make_shared<RepeatVectorImpl>(RepeatVectorArguments{n, options})) {}
 Cropping1D::Cropping1D(Border1 border, const LayerOptions& options)
     : Layer(cropping(border, options)) {}
+Cropping2D::Cropping2D(const int64_t (&pairs)[2][2], const LayerOptions& options)
+    : Cropping2D(border_of(pairs), options) {}
 Cropping2D::Cropping2D(Border2 border, const LayerOptions& options)
     : Layer(cropping(border, options)) {}
+Cropping3D::Cropping3D(const int64_t (&pairs)[3][2], const LayerOptions& options)
+    : Cropping3D(border_of(pairs), options) {}
 Cropping3D::Cropping3D(Border3 border, const LayerOptions& options)
     : Layer(cropping(border, options)) {}
 ZeroPadding1D::ZeroPadding1D(Border1 border, const LayerOptions& options)
     : Layer(padding(border, options)) {}
+ZeroPadding2D::ZeroPadding2D(const int64_t (&pairs)[2][2], const LayerOptions& options)
+    : ZeroPadding2D(border_of(pairs), options) {}
 ZeroPadding2D::ZeroPadding2D(Border2 border, const LayerOptions& options)
     : Layer(padding(border, options)) {}
+ZeroPadding3D::ZeroPadding3D(const int64_t (&pairs)[3][2], const LayerOptions& options)
+    : ZeroPadding3D(border_of(pairs), options) {}
 ZeroPadding3D::ZeroPadding3D(Border3 border, const LayerOptions& options)
     : Layer(padding(border, options)) {}
 UpSampling1D::UpSampling1D(int64_t size, const LayerOptions& options)

@@ -5,12 +5,13 @@
 
 namespace tutti::keras::layers {
 
+/// The axes between batch and channels of sequences, images and volumes.
+inline constexpr const char* kAxisNames[] = {"steps", "height, width", "depth, height, width"};
 /// Rank and channels of a batch with N axes between batch and channels; InvalidArgument otherwise.
 inline void check_images(const LayerImpl& layer, const Shape& input, std::size_t n) {
-  static constexpr const char* kAxes[] = {"steps", "height, width", "depth, height, width"};
   if (input.size() == n + 2 && input.back() > 0) return;
   throw InvalidArgument(cat(layer.class_name(), " [", layer.name(), "]: input of shape ",
-                            shape_text(input), ", expected (batch, ", kAxes[n - 1],
+                            shape_text(input), ", expected (batch, ", kAxisNames[n - 1],
                             ", channels) with known channels; add a channel axis with "
                             "unsqueeze(-1)"));
 }

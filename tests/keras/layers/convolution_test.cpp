@@ -114,8 +114,9 @@ TEST(TransposedConvolutions, AreGradientsOfConvolutions) {
 TEST(TransposedConvolutions, RefuseAnOutputPaddingThatLeadsNowhere) {
   EXPECT_ERROR(Conv1DTranspose(1, 3, {.strides = 2, .output_padding = 2}), InvalidArgument,
                "output_padding 2 with stride 2");
-  EXPECT_ERROR(Conv2DTranspose(1, 2, {.strides = 2, .padding = "same", .output_padding = {1, 0}}),
-               InvalidArgument, "output_padding 0");
+  EXPECT_ERROR(
+      Conv2DTranspose(1, 2, {.strides = 2, .padding = "same", .output_padding = Size2(1, 0)}),
+      InvalidArgument, "output_padding 0");
 }
 
 TEST(Conv1D, CausalSeesOnlyWhatWasBefore) {
@@ -149,7 +150,8 @@ TEST(Convolutions, SayWhatTheyCannotTake) {
   EXPECT_ERROR(SeparableConv2D(0, 2), InvalidArgument, "filters 0");
   const DepthwiseConv2D conv(2, {.name = "d"});
   conv(wave({1, 3, 3, 2}));
-  EXPECT_ERROR(conv(wave({1, 3, 3, 1})), InvalidArgument, "2 channels, those that it was built");
+  EXPECT_ERROR(conv(wave({1, 3, 3, 1})), InvalidArgument,
+               "width, 2), the channels that it was built");
 }
 
 TEST(Convolutions, WeightsHaveKerasNamesAndShapes) {

@@ -31,6 +31,9 @@ class RepeatVector : public Layer {
   explicit RepeatVector(int64_t n, const LayerOptions& options = {});
 };
 
+// Borders have a constructor from pairs of numbers too: nested braces could mean a copy of the
+// layer otherwise.
+
 /// Cuts entries off the edges of each axis; InvalidArgument when nothing would be left.
 class Cropping1D : public Layer {
  public:
@@ -38,10 +41,12 @@ class Cropping1D : public Layer {
 };
 class Cropping2D : public Layer {
  public:
+  explicit Cropping2D(const int64_t (&cropping)[2][2], const LayerOptions& options = {});
   explicit Cropping2D(Border2 cropping = 0, const LayerOptions& options = {});
 };
 class Cropping3D : public Layer {
  public:
+  explicit Cropping3D(const int64_t (&cropping)[3][2], const LayerOptions& options = {});
   explicit Cropping3D(Border3 cropping = 1, const LayerOptions& options = {});
 };
 
@@ -52,10 +57,12 @@ class ZeroPadding1D : public Layer {
 };
 class ZeroPadding2D : public Layer {
  public:
+  explicit ZeroPadding2D(const int64_t (&padding)[2][2], const LayerOptions& options = {});
   explicit ZeroPadding2D(Border2 padding = 1, const LayerOptions& options = {});
 };
 class ZeroPadding3D : public Layer {
  public:
+  explicit ZeroPadding3D(const int64_t (&padding)[3][2], const LayerOptions& options = {});
   explicit ZeroPadding3D(Border3 padding = 1, const LayerOptions& options = {});
 };
 
