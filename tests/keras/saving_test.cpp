@@ -133,7 +133,7 @@ TEST_F(Saving, TrainingGoesOnAsIfThereHadBeenNoInterruption) {
 TEST_F(Saving, AnOptimizerKeepsItsVariablesAndExclusions) {
   Sequential model({Flatten(), Dense(3, {.name = "frozen"}), Dense(3, {.name = "last"})});
   optimizers::AdamW optimizer({.weight_decay = .1});
-  optimizer.exclude_from_weight_decay({"bias"});
+  optimizer.exclude_from_weight_decay({.var_names = {"bias"}});
   compile(model, optimizer);
   model.fit(images(12), labels(12), quiet(1));
   model.layers()[1]->set_trainable(false);

@@ -38,7 +38,8 @@ void Accumulation::check(const std::vector<Tensor>& gradients, const Replica& mi
   }
 }
 
-void Accumulation::add(Replica& mine, std::size_t index, const std::vector<Tensor>& gradients) {
+void Accumulation::add(Replica& mine, std::size_t index, const std::vector<Tensor>& gradients,
+                       double scale) {
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     if (!gradients[i].defined()) continue;
     Tensor& sum = mine.sums[i];
@@ -49,12 +50,14 @@ void Accumulation::add(Replica& mine, std::size_t index, const std::vector<Tenso
       sum = at::empty_strided(like.sizes(), like.strides(),
                               like.options().device(devices[index].torch_device()));
     }
-    if (mine.has[i] != 0) {
-      sum.add_(gradients[i]);
+    if (mine.has[i] == 0 && gradients[i].is_sparse()) sum.zero_();
+    if (mine.has[i] != 0 || gradients[i].is_sparse()) {
+      sum.add_(gradients[i], scale);
     } else {
       sum.copy_(gradients[i]);
-      mine.has[i] = 1;
+      if (scale != 1) sum.mul_(scale);
     }
+    mine.has[i] = 1;
   }
   ++mine.calls;
 }
@@ -69,9 +72,11 @@ void Accumulation::take_means(Replica& mine) {
   mine.kind = Kind::kNone;
 }
 
-void Accumulation::apply(const std::vector<Tensor>& gradients, bool aggregate,
+bool Accumulation::apply(const std::vector<Tensor>& gradients,
+                         const distribute::UpdateOptions& options,
                          distribute::FusedUpdate& update) {
-  if (variables_.empty()) return update.apply(gradients, aggregate);
+  if (variables_.empty()) return update.apply(gradients, options);
+  const bool aggregate = options.sum_replicas;
   at::NoGradGuard no_grad;
   distribute::ReplicaContext* context = distribute::get_replica_context();
   const bool inside = context != nullptr && &context->strategy() == &variables_[0].strategy();
@@ -86,7 +91,7 @@ void Accumulation::apply(const std::vector<Tensor>& gradients, bool aggregate,
     context->rendezvous().meet(static_cast<int>(index), {"apply_gradients (accumulated)"}, timeout);
     context->rendezvous().leave(static_cast<int>(index), timeout);
   }
-  add(mine, index, gradients);
+  add(mine, index, gradients, options.scale);
   mine.kind = kind;
   if (!inside) {
     for (Replica& other : replicas_) {
@@ -94,7 +99,7 @@ void Accumulation::apply(const std::vector<Tensor>& gradients, bool aggregate,
       other.kind = kind;
     }
   }
-  if (mine.calls < steps_) return;
+  if (mine.calls < steps_) return true;
   take_means(mine);
   if (!inside) {
     for (Replica& other : replicas_) {
@@ -102,7 +107,8 @@ void Accumulation::apply(const std::vector<Tensor>& gradients, bool aggregate,
       other.kind = Kind::kNone;
     }
   }
-  update.apply(mine.means, aggregate);
+  return update.apply(mine.means,
+                      {.sum_replicas = aggregate, .may_be_empty = options.may_be_empty});
 }
 
 std::vector<Tensor> Accumulation::sums() const {
@@ -134,7 +140,7 @@ void Accumulation::restore(const std::vector<Tensor>& sums, int64_t calls) {
     replica.kind = Kind::kNone;
   }
   // The first replica brings everything: the others have nothing to add to it.
-  add(replicas_[0], 0, sums);
+  add(replicas_[0], 0, sums, 1);
   replicas_[0].calls = calls;
 }
 

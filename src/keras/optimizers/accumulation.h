@@ -21,10 +21,12 @@ class Accumulation {
   /// `steps` calls make an update. Nothing is allocated before the first call.
   Accumulation(std::string optimizer, int64_t steps, std::vector<Variable> variables);
 
-  /// Adds `gradients` (in the order of the variables; undefined: none) to this replica's sums; in
-  /// the last call applies the means. Collective in a replica context: every replica calls it, and
-  /// none adds anything unless all have come.
-  void apply(const std::vector<Tensor>& gradients, bool aggregate, distribute::FusedUpdate& update);
+  /// Adds `gradients` (in the order of the variables; undefined: none) times the options' scale to
+  /// this replica's sums; in the last call applies the means. Collective in a replica context:
+  /// every replica calls it, and none adds anything unless all have come. False: as
+  /// FusedUpdate::apply.
+  bool apply(const std::vector<Tensor>& gradients, const distribute::UpdateOptions& options,
+             distribute::FusedUpdate& update);
 
   /// Calls since the last update.
   int64_t calls() const { return replicas_[0].calls; }
@@ -43,7 +45,7 @@ class Accumulation {
   };
 
   void check(const std::vector<Tensor>& gradients, const Replica& mine, Kind kind) const;
-  void add(Replica& mine, std::size_t index, const std::vector<Tensor>& gradients);
+  void add(Replica& mine, std::size_t index, const std::vector<Tensor>& gradients, double scale);
   void take_means(Replica& mine);
 
   std::string optimizer_;

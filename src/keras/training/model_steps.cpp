@@ -25,6 +25,12 @@ Tensor over_replicas(const Tensor& own) {
   return replica->all_reduce(distribute::ReduceOp::kSum, own);
 }
 
+/// Losses and metrics are computed in float32 whatever the layers compute in.
+Tensor in_full_precision(const Tensor& y_pred) {
+  const bool half = y_pred.scalar_type() == at::kHalf || y_pred.scalar_type() == at::kBFloat16;
+  return half ? y_pred.to(at::kFloat) : y_pred;
+}
+
 /// This replica's rows' part of the loss of the whole step: means divide by what all replicas have.
 Tensor share_of_loss(const losses::Loss& loss, const Batch& batch, const Tensor& y_pred,
                      int64_t all_rows) {
@@ -56,7 +62,8 @@ void Model::train_step(const Batch& batch) {
       training.trainable_known = true;
     });
   }
-  training.optimizer.apply_gradients(tape.gradient(loss, training.trainable), training.trainable);
+  training.optimizer.apply_gradients(
+      tape.gradient(training.optimizer.scale_loss(loss), training.trainable), training.trainable);
   update_metrics(batch, y_pred);
 }
 
@@ -84,7 +91,7 @@ Tensor Model::compute_loss(const Batch& batch, const Tensor& y_pred) {
   const int64_t all_rows = training.step_rows >= 0
                                ? training.step_rows
                                : over_replicas(at::scalar_tensor(rows, at::kLong)).item<int64_t>();
-  Tensor loss = share_of_loss(training.loss, batch, y_pred, all_rows);
+  Tensor loss = share_of_loss(training.loss, batch, in_full_precision(y_pred), all_rows);
   const double replicas = strategy_->num_replicas_in_sync();
   for (const Tensor& penalty : losses()) loss = loss + penalty / replicas;
   // The log is the mean over samples of the steps' losses: each replica adds its part of loss *
@@ -103,8 +110,9 @@ Tensor Model::compute_loss(const Batch& batch, const Tensor& y_pred) {
   return loss;
 }
 
-void Model::update_metrics(const Batch& batch, const Tensor& y_pred) {
+void Model::update_metrics(const Batch& batch, const Tensor& outputs) {
   Training& training = *training_;
+  const Tensor y_pred = in_full_precision(outputs);
   if (!training.metrics_built) {
     distribute::once_for_all_replicas("metrics", [&] {
       training.metrics = resolved(training.metric_specs, batch, y_pred);

@@ -1,5 +1,6 @@
 // compile, fit, evaluate, predict: arguments are checked and turned into sources of steps.
 
+#include <algorithm>
 #include <cmath>
 
 #include "keras/training/train_loop.h"
@@ -88,6 +89,18 @@ std::unique_ptr<StepSource> validation_source(const ValidationData& data, const 
   return dataset_source("fit (validation_data)", std::move(plan), strategy);
 }
 
+/// With a loss scale where half precision would lose small gradients.
+optimizers::Optimizer scaled_if_needed(const Model& model, const optimizers::Optimizer& optimizer) {
+  const DTypePolicy mixed("mixed_float16");
+  const auto layers = model.layers();
+  const bool needed = mixed_precision::global_policy() == mixed ||
+                      std::any_of(layers.begin(), layers.end(), [&](const layers::Layer& layer) {
+                        return layer->dtype_policy() == mixed;
+                      });
+  if (!needed || optimizer.class_name() == "LossScaleOptimizer") return optimizer;
+  return optimizers::LossScaleOptimizer(optimizer);
+}
+
 }  // namespace
 
 Model::Model(std::string name)
@@ -112,7 +125,8 @@ void Model::compile(const CompileOptions& options) {
         cat("compile [", name_, "]: no loss, expected one, e.g. .loss = \"mse\""));
   auto training = std::make_unique<Training>();
   training->compiled = true;
-  training->optimizer = options.optimizer;
+  training->optimizer =
+      options.auto_scale_loss ? scaled_if_needed(*this, options.optimizer) : options.optimizer;
   training->loss = options.loss;
   training->metric_specs = options.metrics;
   training->weighted_metric_specs = options.weighted_metrics;
