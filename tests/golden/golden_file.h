@@ -82,6 +82,7 @@ void run_optimizer_case(const GoldenFile& file, const Json& entry, Verdict& verd
 void run_distribute_core_case(const GoldenFile& file, const Json& entry, Verdict& verdict);
 void run_variable_case(const GoldenFile& file, const Json& entry, Verdict& verdict);
 void run_distributed_dataset_case(const GoldenFile& file, const Json& entry, Verdict& verdict);
+void run_schedule_case(const GoldenFile& file, const Json& entry, Verdict& verdict);
 void run_losses_case(const GoldenFile& file, const Json& entry, Verdict& verdict);
 
 }  // namespace tutti::golden
