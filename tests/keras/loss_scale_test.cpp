@@ -106,6 +106,23 @@ TEST(LossScale, TakesTheScaleOfEachCallThatIsAccumulated) {
   EXPECT_EQ(optimizer.iterations(), 1);
 }
 
+TEST(LossScale, GoesOnInTheMiddleOfAnAccumulation) {
+  const auto make = [] {
+    return LossScaleOptimizer(SGD({.learning_rate = 1, .gradient_accumulation_steps = 3}),
+                              {.initial_scale = 8});
+  };
+  LossScaleOptimizer first = make(), second = make();
+  const Variable a(at::zeros({1})), b(at::zeros({1}));
+  for (int i = 0; i < 2; ++i) first.apply_gradients({at::full({1}, 12.F)}, {a});
+  second.build({b});
+  second.set_accumulated_gradients(first.accumulated_gradients(), first.accumulated_steps());
+  EXPECT_EQ(first.gradient_steps(), 2);
+  for (auto* optimizer : {&first, &second})
+    optimizer->apply_gradients({at::full({1}, 24.F)}, {optimizer == &first ? a : b});
+  EXPECT_TENSOR_EQ(a.value(), at::full({1}, -2.F));
+  EXPECT_TENSOR_EQ(b.value(), a.value());
+}
+
 TEST(LossScale, ALoopMayTakeTheScaleBackItself) {
   for (const int replicas : {1, 2}) {
     auto strategy = mirrored(replicas);

@@ -304,7 +304,8 @@ void expect_whole_equals_tensors(const WholeCase& test, const Tensor& start, dou
   EXPECT_TENSOR_NEAR(by_loop, by_tensors, tolerance);
   for (std::size_t s = 0; s < slots.size(); ++s) {
     ASSERT_EQ(slots[s].defined(), oracle_slots[s].defined());
-    if (slots[s].defined()) EXPECT_TENSOR_NEAR(slots[s], oracle_slots[s], tolerance);
+    if (!slots[s].defined()) continue;
+    EXPECT_TENSOR_NEAR(slots[s], oracle_slots[s], tolerance);
   }
 }
 
@@ -338,7 +339,8 @@ struct KerasCase {
   std::vector<std::vector<int64_t>> shapes;
   Rows weights;
 };
-/// What Keras 3.15 gives after four steps, of weights sin(0.7 i + k) and gradients cos(1.3 i + t +
+/// What Keras 3.15 gives after four steps (ScheduleFreeAdamW with tensors that assignments leave
+/// alone, as TensorFlow's are), of weights sin(0.7 i + k) and gradients cos(1.3 i + t +
 /// k) of variable k at step t.
 const KerasCase kKeras[] = {
     {"Muon",
@@ -364,7 +366,7 @@ const KerasCase kKeras[] = {
     {"ScheduleFreeAdamW",
      R"({"learning_rate": 0.1, "warmup_steps": 3, "weight_decay": 0.01})",
      {{2, 3}},
-     {{-0.00544320513f, 0.76109314f, 1.04968977f, 0.782074332f, 0.20844692f, -0.331705749f}}},
+     {{0.00591049111f, 0.774949133f, 1.04423928f, 0.76629287f, 0.20604001f, -0.318552375f}}},
     {"Ftrl",
      R"({"learning_rate": 0.1, "learning_rate_power": -0.7, "l1_regularization_strength": 0.05,
          "l2_regularization_strength": 0.02, "l2_shrinkage_regularization_strength": 0.1,
@@ -482,11 +484,11 @@ TEST(Nadam, KnowsItsProductWhereverTheCountOfUpdatesBegins) {
   const auto step = [](Optimizer& optimizer, const Variable& w) {
     optimizer.apply_gradients({at::full({2}, 0.5f)}, {w});
   };
-  const Variable straight(at::ones({2})), resumed(at::ones({2}));
+  Variable straight(at::ones({2})), resumed(at::ones({2}));
   Nadam first, second;
   for (int i = 0; i < 3; ++i) step(first, straight);
   second.build({resumed});
-  resumed.state().components[0].copy_(straight.value());
+  resumed.assign(straight.read_value());
   for (const char* name : {"momentum", "velocity"})
     second.slots(name)[0].assign(first.slots(name)[0].read_value());
   second.set_iterations(3);

