@@ -110,20 +110,20 @@ Tensor Model::compute_loss(const Batch& batch, const Tensor& y_pred) {
   return loss;
 }
 
-void Model::update_metrics(const Batch& batch, const Tensor& outputs) {
+void Model::update_metrics(const Batch& batch, const Tensor& y_pred) {
   Training& training = *training_;
-  const Tensor y_pred = in_full_precision(outputs);
+  const Tensor outputs = in_full_precision(y_pred);
   if (!training.metrics_built) {
     distribute::once_for_all_replicas("metrics", [&] {
-      training.metrics = resolved(training.metric_specs, batch, y_pred);
-      training.weighted_metrics = resolved(training.weighted_metric_specs, batch, y_pred);
+      training.metrics = resolved(training.metric_specs, batch, outputs);
+      training.weighted_metrics = resolved(training.weighted_metric_specs, batch, outputs);
       training.metrics_built = true;
     });
   }
   at::NoGradGuard no_grad;
-  for (const metrics::Metric& metric : training.metrics) metric.update_state(batch.y, y_pred);
+  for (const metrics::Metric& metric : training.metrics) metric.update_state(batch.y, outputs);
   for (const metrics::Metric& metric : training.weighted_metrics)
-    metric.update_state(batch.y, y_pred, batch.sample_weight);
+    metric.update_state(batch.y, outputs, batch.sample_weight);
 }
 
 std::vector<metrics::Metric> Model::metrics() const { return training_->all_metrics(); }
