@@ -10,9 +10,10 @@ Layer layer_from_config(const std::string& class_name, const std::string& config
                        member<Shape>(json, "input_shape", {})};
   for (const LayerFamily& family :
        {simple_layers(), kernel_layers(), batch_normalization_layers(), embedding_layers(),
-        recurrent_cells(), recurrent_layers(), sequence_wrappers(), attention_layers(),
-        encoding_layers(), image_preprocessing_layers(), augmentation_layers(), lookup_layers(),
-        text_layers()}) {
+        recurrent_cells(), standard_cells(), recurrent_layers(), sequence_wrappers(),
+        attention_layers(), multi_head_layers(), encoding_layers(), normalization_layers(),
+        discretization_layers(), image_preprocessing_layers(), augmentation_layers(),
+        lookup_layers(), text_layers()}) {
     for (const LayerEntry& entry : family) {
       if (class_name != entry.class_name) continue;
       Layer layer = entry.make(json, base);
