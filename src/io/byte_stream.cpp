@@ -198,12 +198,16 @@ void ByteStream::seek(int64_t offset) {
   }
 }
 
+std::optional<int64_t> ByteStream::bytes_left() const {
+  struct stat status = {};
+  if (unpacking_ || !is_regular_ || fstat(file_, &status) != 0) return std::nullopt;
+  return std::max<int64_t>(static_cast<int64_t>(status.st_size) - offset(), 0);
+}
+
 bool ByteStream::may_have(uint64_t size) const {
   if (size <= end_ - begin_) return true;
-  struct stat status = {};
-  if (unpacking_ || !is_regular_ || fstat(file_, &status) != 0) return size < LLONG_MAX;
-  const int64_t left = static_cast<int64_t>(status.st_size) - offset();
-  return left >= 0 && size <= static_cast<uint64_t>(left);
+  const auto left = bytes_left();
+  return left ? size <= static_cast<uint64_t>(*left) : size < LLONG_MAX;
 }
 
 struct ByteSink::Packing {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,6 +35,8 @@ class ByteStream {
   int64_t offset() const { return end_offset_ - static_cast<int64_t>(end_ - begin_); }
   /// DataLoss when the file ends in front of `offset`.
   void seek(int64_t offset);
+  /// Bytes from here to the end, where the size of the file tells them: it is plain.
+  std::optional<int64_t> bytes_left() const;
   /// False: certainly fewer than `size` more bytes. True of what is packed, or no plain file.
   bool may_have(uint64_t size) const;
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -16,6 +17,7 @@
 #include "tutti/base/error.h"
 #include "tutti/base/log.h"
 #include "tutti/base/text.h"
+#include "tutti/tensor/tensor_spec.h"
 
 namespace tutti::io {
 namespace {
@@ -81,26 +83,26 @@ Tensor histogram_of(const Tensor& given, int64_t buckets) {
   values = values.masked_select(at::isfinite(values));
   Tensor histogram = at::zeros({buckets, 3}, at::kDouble);
   if (values.numel() == 0) return histogram;
-  const double low = values.min().item<double>();
-  const double high = values.max().item<double>();
-  Tensor counts = histogram.select(1, 2);
+  const Tensor ends = histogram.narrow(1, 0, 2);
+  const Tensor counts = histogram.select(1, 2);
+  double low = values.min().item<double>();
+  double high = values.max().item<double>();
   if (low == high) {
-    histogram.narrow(1, 0, 2).fill_(low);
-    counts[buckets - 1] = values.numel();
+    ends.fill_(low);
+    counts[buckets - 1].fill_(values.numel());
     return histogram;
   }
-  const Tensor places = at::linspace(0, 1, buckets + 1, at::kDouble);
-  Tensor edges = low * (1 - places) + high * places;  // high - low may overflow
-  edges[0] = low;
-  edges[buckets] = high;
-  histogram.select(1, 0).copy_(edges.narrow(0, 0, buckets));
-  histogram.select(1, 1).copy_(edges.narrow(0, 1, buckets));
-  const double width = high / static_cast<double>(buckets) - low / static_cast<double>(buckets);
-  const Tensor indices = (values / width - low / width)
-                             .floor()
-                             .clamp(0, static_cast<double>(buckets - 1))
-                             .to(at::kLong);
-  counts.copy_(at::bincount(indices, {}, buckets));
+  const double scale = std::isfinite(high - low) ? 1 : 0.25;
+  low *= scale;
+  high *= scale;
+  const double width = (high - low) / static_cast<double>(buckets);
+  const Tensor edges = low + width * at::arange(buckets + 1, at::kDouble);
+  edges[buckets].fill_(high);
+  ends.select(1, 0).copy_(edges.narrow(0, 0, buckets) / scale);
+  ends.select(1, 1).copy_(edges.narrow(0, 1, buckets) / scale);
+  const Tensor places = ((values * scale - low) / width).floor();
+  const auto last = static_cast<double>(buckets - 1);
+  counts.copy_(at::bincount(places.clamp(0, last).to(at::kLong), {}, buckets));
   return histogram;
 }
 

@@ -29,14 +29,18 @@ struct Place {
   }
 };
 
-FeatureKind kind_of(DType dtype) {
-  if (dtype.is_string()) return FeatureKind::kBytes;
-  return dtype == DType(at::kFloat) ? FeatureKind::kFloat : FeatureKind::kInt64;
+std::string name_of(at::ScalarType dtype) {
+  return dtype == kString ? "string" : dtype_name(dtype);
 }
 
-void check_dtype(const Place& place, DType dtype) {
-  if (dtype.is_string() || dtype == DType(at::kFloat) || dtype == DType(at::kLong)) return;
-  place.refuse(cat("dtype ", dtype.name(),
+FeatureKind kind_of(at::ScalarType dtype) {
+  if (dtype == kString) return FeatureKind::kBytes;
+  return dtype == at::kFloat ? FeatureKind::kFloat : FeatureKind::kInt64;
+}
+
+void check_dtype(const Place& place, at::ScalarType dtype) {
+  if (dtype == kString || dtype == at::kFloat || dtype == at::kLong) return;
+  place.refuse(cat("dtype ", name_of(dtype),
                    ", expected float32, int64 or string, which records have; "
                    "convert afterwards"));
 }
@@ -51,26 +55,26 @@ int64_t checked_numel(const Place& place, const std::vector<int64_t>& shape) {
 }
 
 /// The feature if it is there, of the right kind.
-const FeatureView* present(const Place& place, const FeatureView* view, DType dtype) {
+const FeatureView* present(const Place& place, const FeatureView* view, at::ScalarType dtype) {
   if (view == nullptr || view->kind() == FeatureKind::kNone) return nullptr;
   if (view->kind() != kind_of(dtype)) {
     place.refuse(cat("data types do not match: ", proto::kind_name(view->kind()),
-                     " values, expected ", dtype.name()));
+                     " values, expected ", name_of(dtype)));
   }
   return view;
 }
 
-[[noreturn]] void refuse_missing(const Place& place, DType dtype) {
-  place.refuse(cat("it is required but could not be found, expected values of ", dtype.name(),
+[[noreturn]] void refuse_missing(const Place& place, at::ScalarType dtype) {
+  place.refuse(cat("it is required but could not be found, expected values of ", name_of(dtype),
                    "; give it a default_value if records may be without it"));
 }
 
 /// Values of one dtype, one after the other.
 class Values {
  public:
-  explicit Values(DType dtype) : dtype_(dtype) {}
+  explicit Values(at::ScalarType dtype) : dtype_(dtype) {}
   void reserve(int64_t count) {
-    if (dtype_.is_string())
+    if (dtype_ == kString)
       strings_.reserve(static_cast<std::size_t>(count));
     else
       numbers_.reserve(static_cast<std::size_t>(count) * item_size());
@@ -83,7 +87,7 @@ class Values {
   void append(const Values& other, int64_t first, int64_t count) {
     const auto from = static_cast<std::size_t>(first);
     const auto many = static_cast<std::size_t>(count);
-    if (dtype_.is_string()) {
+    if (dtype_ == kString) {
       const auto begin = other.strings_.begin() + first;
       strings_.insert(strings_.end(), begin, begin + count);
     } else {
@@ -92,33 +96,33 @@ class Values {
   }
   void append(const Values& other) { append(other, 0, other.count()); }
   int64_t count() const {
-    return static_cast<int64_t>(dtype_.is_string() ? strings_.size()
-                                                   : numbers_.size() / item_size());
+    return static_cast<int64_t>(dtype_ == kString ? strings_.size()
+                                                  : numbers_.size() / item_size());
   }
   Nest take(std::vector<int64_t> shape) {
-    if (dtype_.is_string()) return StringTensor(std::move(strings_), std::move(shape));
-    Tensor tensor = at::empty(shape, at::TensorOptions().dtype(dtype_.scalar()));
+    if (dtype_ == kString) return StringTensor(std::move(strings_), std::move(shape));
+    Tensor tensor = at::empty(shape, at::TensorOptions().dtype(dtype_));
     if (!numbers_.empty()) std::memcpy(tensor.data_ptr(), numbers_.data(), numbers_.size());
     return tensor;
   }
   /// Of a default value: as many as it has; InvalidArgument when it is of another kind.
-  static Values of(const Place& place, const Nest& nest, DType dtype) {
+  static Values of(const Place& place, const Nest& nest, at::ScalarType dtype) {
     Values values(dtype);
-    if (dtype.is_string() && nest.is_strings()) {
+    if (dtype == kString && nest.is_strings()) {
       const auto strings = nest.strings().values();
       values.strings_.assign(strings.begin(), strings.end());
-    } else if (!dtype.is_string() && nest.is_leaf()) {
-      const Tensor tensor = nest.leaf().detach().cpu().to(dtype.scalar()).contiguous();
+    } else if (dtype != kString && nest.is_leaf()) {
+      const Tensor tensor = nest.leaf().detach().cpu().to(dtype).contiguous();
       values.append_raw(tensor.const_data_ptr(), static_cast<std::size_t>(tensor.numel()));
     } else {
       place.refuse(cat("a default_value of the structure ", nest.structure(), ", expected ",
-                       dtype.is_string() ? "a StringTensor" : "a Tensor"));
+                       dtype == kString ? "a StringTensor" : "a Tensor"));
     }
     return values;
   }
-  static Values zero(DType dtype) {
+  static Values zero(at::ScalarType dtype) {
     Values values(dtype);
-    if (dtype.is_string())
+    if (dtype == kString)
       values.strings_.emplace_back();
     else
       values.numbers_.resize(values.item_size());
@@ -126,12 +130,12 @@ class Values {
   }
 
  private:
-  std::size_t item_size() const { return dtype_ == DType(at::kFloat) ? 4 : 8; }
+  std::size_t item_size() const { return dtype_ == at::kFloat ? 4 : 8; }
   void append_raw(const void* data, std::size_t count) {
     const auto* bytes = static_cast<const char*>(data);
     numbers_.insert(numbers_.end(), bytes, bytes + count * item_size());
   }
-  DType dtype_;
+  at::ScalarType dtype_;
   std::vector<char> numbers_;
   std::vector<std::string> strings_;
 };
@@ -168,8 +172,8 @@ class FixedColumn : public Column {
     if (view == nullptr && !default_) refuse_missing(place, dtype_);
     if (view == nullptr) return values_.append(*default_);
     if (static_cast<int64_t>(view->size()) != numel_) {
-      place.refuse(cat("the number of ", dtype_.name(), " values is ", view->size(), ", expected ",
-                       numel_, " for the shape ", shape_text(shape_)));
+      place.refuse(cat("the number of ", name_of(dtype_), " values is ", view->size(),
+                       ", expected ", numel_, " for the shape ", shape_text(shape_)));
     }
     values_.append(*view);
   }
@@ -181,7 +185,7 @@ class FixedColumn : public Column {
 
  private:
   std::vector<int64_t> shape_;
-  DType dtype_;
+  at::ScalarType dtype_;
   int64_t numel_;
   Values values_;
   std::optional<Values> default_;
@@ -190,7 +194,7 @@ class FixedColumn : public Column {
 
 class RaggedColumn : public Column {
  public:
-  RaggedColumn(const Place& place, DType dtype) : dtype_(dtype), values_(dtype) {
+  RaggedColumn(const Place& place, at::ScalarType dtype) : dtype_(dtype), values_(dtype) {
     check_dtype(place, dtype);
   }
   void add(const Place& place, const FeatureView* view) override {
@@ -207,7 +211,7 @@ class RaggedColumn : public Column {
   }
 
  private:
-  DType dtype_;
+  at::ScalarType dtype_;
   Values values_;
   std::vector<int64_t> splits_ = {0};
 };
@@ -233,12 +237,12 @@ class SequenceColumn : public Column {
   void add(const Place& place, const FeatureView* view) override {
     view = present(place, view, dtype_);
     if (view == nullptr && !may_miss_) {
-      place.refuse(cat("it is required but could not be found, expected values of ", dtype_.name(),
-                       "; set allow_missing if records may be without it"));
+      place.refuse(cat("it is required but could not be found, expected values of ",
+                       name_of(dtype_), "; set allow_missing if records may be without it"));
     }
     const int64_t count = view == nullptr ? 0 : static_cast<int64_t>(view->size());
     if (count % numel_ != 0) {
-      place.refuse(cat("the number of ", dtype_.name(), " values is ", count,
+      place.refuse(cat("the number of ", name_of(dtype_), " values is ", count,
                        ", expected a multiple of ", numel_, " for the shape ", shape_text(shape_)));
     }
     if (view != nullptr) values_.append(*view);
@@ -263,7 +267,7 @@ class SequenceColumn : public Column {
 
  private:
   std::vector<int64_t> shape_;
-  DType dtype_;
+  at::ScalarType dtype_;
   bool may_miss_;
   int64_t numel_;
   Values values_;
@@ -349,8 +353,6 @@ Nest parts_of(const Place& place, const proto::NamedFeatureListView* list,
 
 }  // namespace
 
-std::string DType::name() const { return is_string() ? "string" : dtype_name(scalar_); }
-
 Nest parse_single_example(std::string_view serialized, const FeatureConfigs& features) {
   constexpr const char* kOperation = "parse_single_example";
   std::vector<WantedFeature> wanted = wanted_features(kOperation, features, 1);
@@ -402,7 +404,7 @@ Nest ragged_to_dense(const Nest& ragged, const std::optional<Nest>& default_valu
   const Tensor splits = ragged["row_splits"].leaf().cpu().to(at::kLong).contiguous();
   const Nest& values = ragged["values"];
   const bool is_strings = values.is_strings();
-  const DType dtype = is_strings ? kString : DType(values.leaf().scalar_type());
+  const at::ScalarType dtype = is_strings ? kString : values.leaf().scalar_type();
   check_dtype(place, dtype);
   const Values all = Values::of(place, values, dtype);
   const Values filling =

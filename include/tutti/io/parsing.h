@@ -1,8 +1,6 @@
 #pragma once
 // Records of Example and SequenceExample as tensors.
 
-#include <c10/core/ScalarType.h>
-
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -14,25 +12,9 @@
 
 #include "tutti/tensor/nest.h"
 #include "tutti/tensor/string_tensor.h"
+#include "tutti/tensor/tensor_spec.h"
 
 namespace tutti::io {
-
-/// A dtype of LibTorch's, or strings.
-class DType {
- public:
-  constexpr DType(c10::ScalarType scalar) : scalar_(scalar) {}  // NOLINT: a dtype is one
-  /// Of strings.
-  static constexpr DType string() { return DType(c10::ScalarType::Undefined); }
-  constexpr bool is_string() const { return scalar_ == c10::ScalarType::Undefined; }
-  constexpr c10::ScalarType scalar() const { return scalar_; }
-  /// TensorFlow's: "float32", "string".
-  std::string name() const;
-  constexpr bool operator==(const DType&) const = default;
-
- private:
-  c10::ScalarType scalar_;
-};
-inline constexpr DType kString = DType::string();
 
 // What is wanted of a feature. dtypes: float32, int64 and kString.
 
@@ -40,18 +22,18 @@ inline constexpr DType kString = DType::string();
 /// feature; unset: that is an error.
 struct FixedLenFeature {
   std::vector<int64_t> shape;
-  DType dtype;
+  at::ScalarType dtype;
   std::optional<Nest> default_value = std::nullopt;
 };
 /// Any number of values. Of one record: the vector of them. Of several: {"row_splits": int64
 /// [rows + 1], "values": all of them}, row r being values[row_splits[r]] …
 /// values[row_splits[r + 1] - 1]; ragged_to_dense makes one tensor of it.
 struct VarLenFeature {
-  DType dtype;
+  at::ScalarType dtype;
 };
 /// The same; `value_key`, unless empty, is the feature's name in the record.
 struct RaggedFeature {
-  DType dtype;
+  at::ScalarType dtype;
   std::string value_key = "";
 };
 /// Any number of values of `shape` each: [number] + shape. Several records are filled up with
@@ -59,7 +41,7 @@ struct RaggedFeature {
 /// part, each of `shape`. `allow_missing`: records without it have none; else that is an error.
 struct FixedLenSequenceFeature {
   std::vector<int64_t> shape;
-  DType dtype;
+  at::ScalarType dtype;
   bool allow_missing = false;
   std::optional<Nest> default_value = std::nullopt;
 };

@@ -12,6 +12,10 @@
 
 namespace tutti {
 
+/// The dtype of a StringTensor in a spec, `string`. LibTorch has no such dtype, and a spec no
+/// undefined one.
+inline constexpr at::ScalarType kString = at::ScalarType::Undefined;
+
 /// Shape and dtype; a dimension of -1 is unknown (printed None). `unknown_rank` says that not even
 /// the rank is known.
 struct TensorSpec {
