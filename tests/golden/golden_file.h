@@ -83,5 +83,7 @@ void run_distribute_core_case(const GoldenFile& file, const Json& entry, Verdict
 void run_variable_case(const GoldenFile& file, const Json& entry, Verdict& verdict);
 void run_distributed_dataset_case(const GoldenFile& file, const Json& entry, Verdict& verdict);
 void run_losses_case(const GoldenFile& file, const Json& entry, Verdict& verdict);
+/// The cases `progress/…` of formats.json.
+void run_progress_case(const GoldenFile& file, const Json& entry, Verdict& verdict);
 
 }  // namespace tutti::golden

@@ -103,18 +103,25 @@ void take_weights(Model& model, const io::TensorFile& file, const std::string& p
 
 namespace {
 
+/// Those of the model whose weights stand in the file under these names. The model's own names may
+/// be others: "dense_1" of one program is "dense" of the next.
 std::vector<Variable> variables_named(const Model& model, const std::vector<std::string>& names,
-                                      const std::string& path) {
+                                      const io::TensorFile& file, const std::string& path) {
+  constexpr std::size_t kPrefix = sizeof("weights/") - 1;
+  std::vector<std::string> in_file;
+  for (const auto& [name, tensor] : file.tensors) {
+    if (name.rfind("weights/", 0) == 0) in_file.push_back(name.substr(kPrefix));
+  }
   const std::vector<Variable> weights = model.weights();
   std::vector<Variable> found;
   for (const std::string& name : names) {
-    const auto at = std::find_if(weights.begin(), weights.end(),
-                                 [&](const Variable& weight) { return weight.name() == name; });
-    if (at == weights.end() || !at->trainable()) {
+    const auto at =
+        static_cast<std::size_t>(std::find(in_file.begin(), in_file.end(), name) - in_file.begin());
+    if (at >= std::min(in_file.size(), weights.size()) || !weights[at].trainable()) {
       throw DataLoss(cat("load_model [", path, "]: an optimizer with slots for \"", name,
                          "\", which is no such weight of the model; the file is damaged"));
     }
-    found.push_back(*at);
+    found.push_back(weights[at]);
   }
   return found;
 }
@@ -202,11 +209,11 @@ struct ModelFile {
     if (json.contains("accumulated_denominator"))
       denominator = member<double>(json, "accumulated_denominator", 0);
 
-    const std::vector<Variable> variables = optimizer.trainable_variables();
-    std::vector<Tensor> sums(variables.size());
+    const auto names = member<std::vector<std::string>>(json, "optimizer_variables", {});
+    std::vector<Tensor> sums(optimizer.trainable_variables().size());
     for (std::size_t i = 0; i < sums.size(); ++i) {
       for (const auto& [name, tensor] : file.tensors) {
-        if (name == cat("accumulated/", variables[i].name())) sums[i] = tensor;
+        if (i < names.size() && name == cat("accumulated/", names[i])) sums[i] = tensor;
       }
     }
     try {
@@ -237,7 +244,7 @@ struct ModelFile {
     made.set_iterations(member<int64_t>(json, "iterations", 0));
     const auto names = member<std::vector<std::string>>(json, "optimizer_variables", {});
     if (names.empty() && count_tensors(file, "slots/") == 0) return;
-    made.build(variables_named(model, names, path));
+    made.build(variables_named(model, names, file, path));
     for (const std::string& slot : made.slot_names()) {
       std::size_t index = 0;
       for (const Variable& variable : made.slots(slot)) {
