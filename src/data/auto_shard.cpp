@@ -68,6 +68,8 @@ class OnOwnFiles : public Rebuilding {
  private:
   PlanPtr replaced(const PlanPtr& plan) override {
     const std::vector<std::string>* files = plan->files();
+    if (files == nullptr && plan->function_reads_files())
+      return plan->with_inputs({plans::shard(plan->inputs()[0], num_workers_, index_)});
     if (files == nullptr) return on_rebuilt_inputs(plan);
     std::vector<std::string> own;
     for (std::size_t i = static_cast<std::size_t>(index_); i < files->size();
@@ -92,17 +94,23 @@ class WithHintsResolved : public Rebuilding {
 struct Sources {
   explicit Sources(const Plan& plan) { visit(plan); }
   void visit(const Plan& plan) {
-    if (plan.files() != nullptr) {
-      const std::size_t count = plan.files()->size();
-      if (!any_reader || count < fewest_files) {
-        fewest_files = count;
-        first_file = count > 0 ? plan.files()->front() : "";
-      }
-      any_reader = true;
-    } else if (plan.inputs().empty()) {
+    if (plan.files() != nullptr)
+      return add(plan.files()->size(), plan.files()->empty() ? "" : plan.files()->front());
+    if (plan.function_reads_files()) {
+      const int64_t names = plan.inputs()[0]->cardinality();
+      return add(names < 0 ? SIZE_MAX : static_cast<std::size_t>(names), "");
+    }
+    if (plan.inputs().empty()) {
       if (unshardable.empty()) unshardable = plan.name();
     }
     for (const PlanPtr& input : plan.inputs()) visit(*input);
+  }
+  void add(std::size_t files, const std::string& first) {
+    if (!any_reader || files < fewest_files) {
+      fewest_files = files;
+      first_file = first;
+    }
+    any_reader = true;
   }
   bool all_files() const { return any_reader && unshardable.empty(); }
   std::string unshardable;  // a source that reads no files

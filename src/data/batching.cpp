@@ -33,11 +33,23 @@ Tensor stack(const std::vector<Tensor>& items) {
   return batch;
 }
 
+StringTensor stack_strings(const std::vector<StringTensor>& items) {
+  for (const StringTensor& item : items) {
+    if (item.sizes() != items[0].sizes()) {
+      throw InvalidArgument(
+          cat("batch: elements ", TensorSpec::of(items[0]), " and ", TensorSpec::of(item),
+              ", expected one shape and dtype; use padded_batch, or make them equal with map"));
+    }
+  }
+  return StringTensor::stack(items);
+}
+
 class BatchPlan : public PassPlan {
  public:
   BatchPlan(PlanPtr input, int64_t size, const BatchOptions& options)
       : PassPlan(std::move(input)), size_(size), drop_remainder_(options.drop_remainder) {}
   std::string name() const override { return "batch"; }
+  std::string arguments() const override { return cat(size_, drop_text(drop_remainder_)); }
   int64_t cardinality() const override {
     const int64_t elements = input().cardinality();
     if (elements < 0) return elements;
@@ -79,9 +91,7 @@ class BatchPlan : public PassPlan {
     std::optional<Nest> next_of_elements() {
       const ElementColumns elements = take_columns("batch", *input, size);
       if (elements.count == 0 || (drop && elements.count < size)) return std::nullopt;
-      std::size_t column = 0;
-      return elements.structure.map_leaves(
-          [&](const Tensor&) { return stack(elements.columns[column++]); });
+      return stacked(elements);
     }
     std::unique_ptr<Iterator> input;
     int64_t size;
@@ -132,7 +142,8 @@ class UnbatchPlan : public PassPlan {
         row = 0;
       }
       const int64_t index = row++;
-      return batch.map_leaves([index](const Tensor& leaf) { return leaf.select(0, index); });
+      return batch.map_components([index](const Tensor& leaf) { return leaf.select(0, index); },
+                                  [index](const StringTensor& strings) { return strings[index]; });
     }
     std::unique_ptr<Iterator> input;
     Nest batch;
@@ -145,66 +156,73 @@ class UnbatchPlan : public PassPlan {
 
 int64_t rows_of(const char* operation, const Nest& batch) {
   int64_t rows = -1;
-  batch.for_each([&](const Tensor& leaf) {
-    if (leaf.dim() == 0) {
+  const auto look = [&](const auto& component) {
+    if (component.dim() == 0) {
       throw InvalidArgument(cat(operation,
                                 ": an element with a scalar component, expected batches of rank 1 "
                                 "or more; call batch() on the "
                                 "dataset first"));
     }
-    if (rows >= 0 && leaf.size(0) != rows) {
-      throw InvalidArgument(cat(operation, ": components with ", rows, " and ", leaf.size(0),
+    if (rows >= 0 && component.size(0) != rows) {
+      throw InvalidArgument(cat(operation, ": components with ", rows, " and ", component.size(0),
                                 " rows, expected one number"));
     }
-    rows = leaf.size(0);
-  });
+    rows = component.size(0);
+  };
+  batch.for_each(look, look);
   if (rows < 0)
     throw InvalidArgument(cat(operation, ": an element without tensors, expected at least one"));
   return rows;
 }
 
 Nest slice_rows(const Nest& batch, int64_t begin, int64_t count) {
-  return batch.map_leaves([&](const Tensor& leaf) {
-    return leaf.is_sparse() ? leaf.narrow_copy(0, begin, count) : leaf.narrow(0, begin, count);
-  });
+  return batch.map_components(
+      [&](const Tensor& leaf) {
+        return leaf.is_sparse() ? leaf.narrow_copy(0, begin, count) : leaf.narrow(0, begin, count);
+      },
+      [&](const StringTensor& strings) { return strings.narrow(begin, count); });
+}
+
+void ElementColumns::add(const char* operation, const Nest& element) {
+  if (count == 0) {
+    structure = element.map_parts<Nest>([operation](const Nest& part) {
+      if (part.kind() == NestKind::kObject) {
+        throw InvalidArgument(cat(operation, ": elements with ", part.structure(),
+                                  " in them, expected tensors; make batches of each dataset with "
+                                  "flat_map"));
+      }
+      return part;
+    });
+  } else if (!same_structure(structure, element)) {
+    throw InvalidArgument(cat(operation, ": elements of the structures ", structure.structure(),
+                              " and ", element.structure(), ", expected one"));
+  }
+  const auto append = [](auto& all, std::size_t column, const auto& item) {
+    if (all.size() == column) all.emplace_back();
+    all[column].push_back(item);
+  };
+  std::size_t column = 0, text = 0;
+  element.for_each([&](const Tensor& leaf) { append(columns, column++, leaf); },
+                   [&](const StringTensor& item) { append(strings, text++, item); });
+  ++count;
 }
 
 ElementColumns take_columns(const char* operation, Iterator& input, int64_t size) {
   ElementColumns taken;
-  for (; taken.count < size; ++taken.count) {
+  while (taken.count < size) {
     auto element = input.next();
     if (!element) break;
-    if (taken.count == 0) {
-      taken.structure = *element;
-    } else if (!same_structure(taken.structure, *element)) {
-      throw InvalidArgument(cat(operation, ": elements of the structures ",
-                                taken.structure.structure(), " and ", element->structure(),
-                                ", expected one"));
-    }
-    std::size_t column = 0;
-    element->for_each([&](const Tensor& leaf) {
-      if (taken.columns.size() == column) taken.columns.emplace_back();
-      taken.columns[column++].push_back(leaf);
-    });
+    taken.add(operation, *element);
   }
   return taken;
 }
 
+Nest stacked(const ElementColumns& elements) { return elements.joined(stack, stack_strings); }
+
 Nest stacked(const std::vector<Nest>& elements) {
-  std::vector<std::vector<Tensor>> columns;
-  for (const Nest& element : elements) {
-    if (!same_structure(elements[0], element)) {
-      throw InvalidArgument(cat("batch: elements of the structures ", elements[0].structure(),
-                                " and ", element.structure(), ", expected one"));
-    }
-    std::size_t column = 0;
-    element.for_each([&](const Tensor& leaf) {
-      if (columns.size() == column) columns.emplace_back().reserve(elements.size());
-      columns[column++].push_back(leaf);
-    });
-  }
-  std::size_t column = 0;
-  return elements[0].map_leaves([&](const Tensor&) { return stack(columns[column++]); });
+  ElementColumns columns;
+  for (const Nest& element : elements) columns.add("batch", element);
+  return stacked(columns);
 }
 
 PlanPtr plans::batch(PlanPtr input, int64_t size, const BatchOptions& options) {

@@ -1,60 +1,24 @@
 // Transformations that keep elements: shuffle, cache, prefetch.
 
-#include <ATen/Parallel.h>
-#include <dlfcn.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cstring>
 #include <deque>
 #include <exception>
-#include <random>
 #include <thread>
 
 #include "base/mutex.h"
 #include "data/iteration.h"
+#include "data/pass_seeds.h"
 #include "data/produced_ahead.h"
+#include "data/worker_pool.h"
 #include "tutti/base/log.h"
 #include "tutti/base/seed.h"
 #include "tutti/data/dataset.h"
 
 namespace tutti::data::plans {
 namespace {
-
-/// Seeds of the passes over one shuffle: a stream that belongs to the dataset, so that each pass
-/// has another order and a seeded program has the same ones in each run.
-class PassSeeds {
- public:
-  explicit PassSeeds(const ShuffleOptions& options)
-      : options_(options), offset_(next_seed_offset()) {}
-  uint64_t next() {
-    MutexLock lock(mutex_);
-    if (!stream_ || generation_ != seed_generation()) {
-      generation_ = seed_generation();
-      stream_.emplace(first_seed());
-      fixed_ = stream_->next();
-    }
-    return options_.reshuffle_each_iteration ? stream_->next() : fixed_;
-  }
-
- private:
-  uint64_t first_seed() const {
-    constexpr uint64_t kDefaultGlobalSeed = 87654321;
-    const auto global = global_seed();
-    if (options_.seed)
-      return mix_seeds(global ? static_cast<uint64_t>(*global) : kDefaultGlobalSeed,
-                       static_cast<uint64_t>(*options_.seed));
-    if (global) return mix_seeds(static_cast<uint64_t>(*global), static_cast<uint64_t>(offset_));
-    std::random_device device;
-    return mix_seeds(device(), device());
-  }
-  ShuffleOptions options_;
-  int64_t offset_;
-  Mutex mutex_;
-  std::optional<RandomBits> stream_;
-  uint64_t generation_ = 0;
-  uint64_t fixed_ = 0;
-};
 
 /// A reservoir: `fetch(buffer, missing)` appends what is missing as far as there is more; then a
 /// random slot is handed out. At the end it drains.
@@ -75,10 +39,19 @@ class ShufflePlan : public UnaryPlan {
   ShufflePlan(PlanPtr input, int64_t buffer_size, const ShuffleOptions& options)
       : UnaryPlan(std::move(input)),
         capacity_(static_cast<std::size_t>(buffer_size)),
+        options_(options),
         seeds_(std::make_shared<PassSeeds>(options)) {}
   ShufflePlan(PlanPtr input, const ShufflePlan& like)
-      : UnaryPlan(std::move(input)), capacity_(like.capacity_), seeds_(like.seeds_) {}
+      : UnaryPlan(std::move(input)),
+        capacity_(like.capacity_),
+        options_(like.options_),
+        seeds_(like.seeds_) {}
   std::string name() const override { return "shuffle"; }
+  std::string arguments() const override {
+    return cat(capacity_, optional_text("seed", options_.seed),
+               options_.reshuffle_each_iteration ? "" : ", reshuffle_each_iteration=false");
+  }
+  bool reshuffles() const override { return options_.reshuffle_each_iteration; }
   PlanPtr with_inputs(std::vector<PlanPtr> inputs) const override {
     return std::make_shared<ShufflePlan>(std::move(inputs[0]), *this);
   }
@@ -129,12 +102,19 @@ class ShufflePlan : public UnaryPlan {
     std::vector<int64_t> rows;
   };
   std::size_t capacity_;
+  ShuffleOptions options_;
   std::shared_ptr<PassSeeds> seeds_;
 };
 
+bool only_tensors(const Nest& element) {
+  if (element.is_strings() || element.kind() == NestKind::kObject) return false;
+  return std::all_of(element.items().begin(), element.items().end(), only_tensors);
+}
+
 /// What a pass over a cache's input leaves, and its table meanwhile. Elements go into columns that
 /// are allocated for the expected number, so nothing is kept twice; of an unknown number, into
-/// columns that double. From the first one on that has another shape they are kept as they are.
+/// columns that double. From the first one on that has another shape, or has strings, they are kept
+/// as they are.
 class CacheTable : public RowTable {
  public:
   explicit CacheTable(int64_t expected)
@@ -142,7 +122,7 @@ class CacheTable : public RowTable {
   CacheTable(const CacheTable&) = delete;
   CacheTable& operator=(const CacheTable&) = delete;
   void add(const Nest& element) {
-    if (others_.empty() && fits(element)) {
+    if (others_.empty() && only_tensors(element) && fits(element)) {
       write(element);
     } else {
       others_.push_back(cloned(element));
@@ -331,21 +311,12 @@ class CachePlan : public UnaryPlan {
   std::shared_ptr<Shared> shared_;
 };
 
-/// Operators on this thread use one core: a team of theirs would spin on the cores that the
-/// replicas compute on. The library is looked up where LibTorch's own references went; linking
-/// OpenMP here could bind a second copy.
-void on_one_core(const std::function<void()>& work) {
-  using SetThreads = void (*)(int);
-  at::internal::lazy_init_num_threads();
-  if (auto* set = reinterpret_cast<SetThreads>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"))) set(1);
-  work();
-}
-
 class PrefetchPlan : public UnaryPlan {
  public:
   PrefetchPlan(PlanPtr input, std::size_t capacity)
       : UnaryPlan(std::move(input)), capacity_(capacity) {}
   std::string name() const override { return "prefetch"; }
+  std::string arguments() const override { return cat(capacity_); }
   bool runs_functions() const override { return false; }
   PlanPtr with_inputs(std::vector<PlanPtr> inputs) const override {
     return std::make_shared<PrefetchPlan>(std::move(inputs[0]), capacity_);

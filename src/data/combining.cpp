@@ -141,10 +141,18 @@ class ConcatenatePlan : public Plan {
     if (!same_structure(first.structure, second.structure)) return false;
     const auto a = flatten(first.structure);
     const auto b = flatten(second.structure);
-    return std::equal(a.begin(), a.end(), b.begin(), [](const Tensor& x, const Tensor& y) {
-      return x.sizes().slice(1) == y.sizes().slice(1) && x.scalar_type() == y.scalar_type() &&
-             x.device() == y.device();
-    });
+    const auto texts = flatten_strings(first.structure);
+    const auto others = flatten_strings(second.structure);
+    const bool strings_alike =
+        std::equal(texts.begin(), texts.end(), others.begin(), [](const auto& x, const auto& y) {
+          return std::equal(x.sizes().begin() + 1, x.sizes().end(), y.sizes().begin() + 1,
+                            y.sizes().end());
+        });
+    return strings_alike &&
+           std::equal(a.begin(), a.end(), b.begin(), [](const Tensor& x, const Tensor& y) {
+             return x.sizes().slice(1) == y.sizes().slice(1) &&
+                    x.scalar_type() == y.scalar_type() && x.device() == y.device();
+           });
   }
   /// The one table that every pass over these two has, as repeat asks for; null when their rows
   /// cannot stand in one batch.

@@ -17,14 +17,36 @@ int64_t rows_of(const char* operation, const Nest& batch);
 /// Rows `begin` to below `begin + count` of a batch: a view, a copy where the layout has none.
 Nest slice_rows(const Nest& batch, int64_t begin, int64_t count);
 
-/// Up to `size` elements, their leaves side by side.
+/// Several elements, their components side by side.
 struct ElementColumns {
   Nest structure;
-  std::vector<std::vector<Tensor>> columns;  // [leaf][element]
+  std::vector<std::vector<Tensor>> columns;        // [leaf][element]
+  std::vector<std::vector<StringTensor>> strings;  // [strings][element]
   int64_t count = 0;
+
+  /// InvalidArgument when the structure is not that of the others, or has datasets in it;
+  /// `operation` says whose error it is.
+  void add(const char* operation, const Nest& element);
+  /// Their structure with each column of tensors or strings made into one component.
+  template <class OfTensors, class OfStrings>
+  Nest joined(OfTensors of_tensors, OfStrings of_strings) const {
+    std::size_t column = 0, text = 0;
+    return structure.map_components(
+        [&](const Tensor&) -> Tensor { return of_tensors(columns[column++]); },
+        [&](const StringTensor&) -> StringTensor { return of_strings(strings[text++]); });
+  }
 };
-/// InvalidArgument when structures differ; `operation` says whose error it is.
+/// Up to `size` elements.
 ElementColumns take_columns(const char* operation, Iterator& input, int64_t size);
+
+/// The spec that accepts the elements of all of these; those without elements are left out.
+/// InvalidArgument when structures or dtypes differ.
+SpecNest common_spec(const char* operation, const std::vector<PlanPtr>& plans);
+
+/// What stands in a spec for a component that is no tensor: this text, or a dataset of such
+/// elements.
+NestObjectPtr text_spec(std::string text);
+NestObjectPtr dataset_spec(const SpecNest& element_spec);
 
 /// shard(kShardHint, kShardHint).
 PlanPtr shard_hint(PlanPtr input);
@@ -32,6 +54,22 @@ PlanPtr shard_hint(PlanPtr input);
 /// The elements stacked along a new first axis. Throws InvalidArgument when their structures,
 /// shapes or dtypes differ.
 Nest stacked(const std::vector<Nest>& elements);
+Nest stacked(const ElementColumns& elements);
+
+/// Says once that `deterministic` does nothing without num_parallel_calls.
+void warn_of_deterministic(const char* operation, const std::optional<bool>& deterministic);
+
+/// "true" and "false" in the arguments of plans.
+inline const char* bool_text(bool value) { return value ? "true" : "false"; }
+/// `, drop_remainder=true`, or nothing.
+inline std::string drop_text(bool drop_remainder) {
+  return drop_remainder ? ", drop_remainder=true" : "";
+}
+/// `, name=value`, or nothing.
+template <class Value>
+std::string optional_text(const char* name, const std::optional<Value>& value) {
+  return value ? cat(", ", name, "=", *value) : "";
+}
 
 /// The table of a pass, if it has columns for all of its rows.
 inline const RowTable* columns_of(const Iterator& pass) {
@@ -92,6 +130,10 @@ class SeenSpec {
   mutable Mutex mutex_;
   mutable std::optional<SpecNest> spec_ TUTTI_GUARDED_BY(mutex_);
 };
+
+/// Of a plan whose function is applied to each element of its input: as seen, but what is seen of
+/// one batch tells nothing of the number of rows of the others.
+SpecNest mapped_spec(const Plan& plan, const SeenSpec& seen);
 
 /// An iterator that hands on elements of its input as they are; rows stay rows.
 class ForwardingIterator : public Iterator {

@@ -1,9 +1,11 @@
 // Batches of elements whose shapes differ.
 
 #include <algorithm>
+#include <span>
 
 #include "data/iteration.h"
 #include "tutti/data/dataset.h"
+#include "tutti/tensor/printing.h"
 
 namespace tutti::data {
 namespace {
@@ -13,18 +15,22 @@ std::string shapes_text(const ShapeNest& shapes) {
       shapes.map_leaves([](const std::vector<int64_t>& shape) { return shape_text(shape); }));
 }
 
+at::ScalarType dtype_of(const Tensor& item) { return item.scalar_type(); }
+at::ScalarType dtype_of(const StringTensor&) { return kString; }
+
 /// Shape of one element of the batch; `wanted`: -1 is the longest of the batch.
-std::vector<int64_t> padded_shape(const std::vector<Tensor>& items,
+template <class Item>
+std::vector<int64_t> padded_shape(const std::vector<Item>& items,
                                   const std::vector<int64_t>* wanted) {
-  const Tensor& first = items[0];
+  const Item& first = items[0];
   if (wanted != nullptr && static_cast<int64_t>(wanted->size()) != first.dim()) {
     throw InvalidArgument(cat("padded_batch: an element ", TensorSpec::of(first),
                               " for the padded shape ", shape_text(*wanted),
                               ", expected one number of dimensions"));
   }
   std::vector<int64_t> shape(static_cast<std::size_t>(first.dim()), 0);
-  for (const Tensor& item : items) {
-    if (item.dim() != first.dim() || item.scalar_type() != first.scalar_type()) {
+  for (const Item& item : items) {
+    if (item.dim() != first.dim() || dtype_of(item) != dtype_of(first)) {
       throw InvalidArgument(cat("padded_batch: elements ", TensorSpec::of(first), " and ",
                                 TensorSpec::of(item), ", expected one rank and dtype"));
     }
@@ -65,11 +71,49 @@ Tensor padded(const std::vector<Tensor>& items, const std::vector<int64_t>* want
   return batch;
 }
 
+/// Copies the rows of `item`, of sizes `from`, to their places in an array of sizes `to`.
+void place_strings(std::span<const std::string> item, const std::vector<int64_t>& from,
+                   std::size_t dim, const std::vector<int64_t>& to, std::string* place) {
+  if (dim == from.size()) {
+    *place = item[0];
+    return;
+  }
+  std::size_t source = 1, target = 1;
+  for (std::size_t d = dim + 1; d < from.size(); ++d) {
+    source *= static_cast<std::size_t>(from[d]);
+    target *= static_cast<std::size_t>(to[d]);
+  }
+  for (std::size_t i = 0; i < static_cast<std::size_t>(from[dim]); ++i)
+    place_strings(item.subspan(i * source), from, dim + 1, to, place + i * target);
+}
+
+StringTensor padded(const std::vector<StringTensor>& items, const std::vector<int64_t>* wanted,
+                    const std::string& value) {
+  std::vector<int64_t> sizes = padded_shape(items, wanted);
+  int64_t entries = 1;
+  for (int64_t size : sizes) entries *= size;
+  std::vector<std::string> batch(items.size() * static_cast<std::size_t>(entries), value);
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    if (items[i].numel() > 0)
+      place_strings(items[i].values(), items[i].sizes(), 0, sizes,
+                    batch.data() + i * static_cast<std::size_t>(entries));
+  }
+  sizes.insert(sizes.begin(), static_cast<int64_t>(items.size()));
+  return StringTensor(std::move(batch), std::move(sizes));
+}
+
 class PaddedBatchPlan : public PassPlan {
  public:
   PaddedBatchPlan(PlanPtr input, int64_t size, const PaddedBatchOptions& options)
       : PassPlan(std::move(input)), size_(size), options_(options) {}
   std::string name() const override { return "padded_batch"; }
+  std::string arguments() const override {
+    return cat(
+        size_,
+        options_.padded_shapes ? cat(", padded_shapes=", shapes_text(*options_.padded_shapes)) : "",
+        options_.padding_values ? cat(", padding_values=", *options_.padding_values) : "",
+        drop_text(options_.drop_remainder));
+  }
   int64_t cardinality() const override {
     const int64_t elements = input().cardinality();
     if (elements < 0) return elements;
@@ -121,35 +165,57 @@ class PaddedBatchPlan : public PassPlan {
   }
 
   Nest stacked(const ElementColumns& elements) const {
-    check_structure(elements.structure);
+    check_structure(spec_of(elements.structure));
+    // Of tensors and strings together, in order; empty: not given.
     const auto shapes = wanted_shapes();
-    const auto values =
-        options_.padding_values ? flatten(*options_.padding_values) : std::vector<Tensor>();
-    std::size_t column = 0;
-    return elements.structure.map_leaves([&](const Tensor&) {
-      const std::size_t c = column++;
-      return padded(elements.columns[c], shapes.empty() ? nullptr : &shapes[c],
-                    values.empty()       ? Tensor()
-                    : values.size() == 1 ? values[0]
-                                         : values[c]);
-    });
+    std::vector<Nest> values;
+    if (options_.padding_values) {
+      const auto add = [&](const auto& value) { values.emplace_back(value); };
+      options_.padding_values->for_each(add, add);
+    }
+    std::size_t component = 0, column = 0, text = 0;
+    const auto value = [&](std::size_t c) {
+      return values.empty() ? Nest() : values.size() == 1 ? values[0] : values[c];
+    };
+    const auto shape = [&](std::size_t c) { return shapes.empty() ? nullptr : &shapes[c]; };
+    return elements.structure.map_components(
+        [&](const Tensor&) {
+          const std::size_t c = component++;
+          const Nest with = value(c);
+          check_kind(with, NestKind::kLeaf);
+          return padded(elements.columns[column++], shape(c),
+                        with.is_leaf() ? with.leaf() : Tensor());
+        },
+        [&](const StringTensor&) {
+          const std::size_t c = component++;
+          const Nest with = value(c);
+          check_kind(with, NestKind::kStrings);
+          return padded(elements.strings[text++], shape(c),
+                        with.is_strings() ? with.strings().item() : std::string());
+        });
+  }
+  static void check_kind(const Nest& value, NestKind kind) {
+    if (value.kind() == kind || value.kind() == NestKind::kNone) return;
+    throw InvalidArgument(cat("padded_batch: a padding value of ",
+                              value.is_strings() ? "string for numbers" : "numbers for strings",
+                              ", expected their dtype; give one for each component"));
   }
   std::vector<std::vector<int64_t>> wanted_shapes() const {
     return options_.padded_shapes ? flatten(*options_.padded_shapes)
                                   : std::vector<std::vector<int64_t>>();
   }
-  template <class Leaf>
-  void check_structure(const NestOf<Leaf>& elements) const {
+  void check_structure(const SpecNest& elements) const {
     if (options_.padded_shapes && !same_structure(elements, *options_.padded_shapes)) {
       throw InvalidArgument(cat(
           "padded_batch: padded_shapes ", shapes_text(*options_.padded_shapes),
           " for elements of the structure ", elements.structure(), ", expected that structure"));
     }
-    if (options_.padding_values && !options_.padding_values->is_leaf() &&
-        !same_structure(elements, *options_.padding_values)) {
+    if (!options_.padding_values) return;
+    const SpecNest values = spec_of(*options_.padding_values);
+    if (!values.is_leaf() && !same_structure(elements, values)) {
       throw InvalidArgument(cat("padded_batch: padding_values of the structure ",
-                                options_.padding_values->structure(), " for elements of ",
-                                elements.structure(), ", expected that structure or one value"));
+                                values.structure(), " for elements of ", elements.structure(),
+                                ", expected that structure or one value"));
     }
   }
 
@@ -172,12 +238,15 @@ PlanPtr plans::padded_batch(PlanPtr input, int64_t size, const PaddedBatchOption
     });
   }
   if (options.padding_values) {
-    options.padding_values->for_each([](const Tensor& value) {
-      if (!value.defined() || value.numel() != 1)
+    const auto check = [](bool one) {
+      if (!one)
         throw InvalidArgument(
             "padded_batch: a padding value that is no single number, expected one "
             "for each component, or one for all");
-    });
+    };
+    options.padding_values->for_each(
+        [&](const Tensor& value) { check(value.defined() && value.numel() == 1); },
+        [&](const StringTensor& value) { check(value.numel() == 1); });
   }
   return std::make_shared<PaddedBatchPlan>(std::move(input), size, options);
 }

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <ostream>
 
 #include "data/iteration.h"
 #include "tutti/base/error.h"
+#include "tutti/base/log.h"
 #include "tutti/base/text.h"
 #include "tutti/data/dataset.h"
 #include "tutti/tensor/tensor_spec.h"
@@ -55,7 +57,8 @@ void Iterator::restore(const Nest& state) {
 
 Nest RowTable::row(int64_t index) const {
   if (index >= num_rows && behind) return behind->row(index - num_rows);
-  return structure.map_leaves([index](const Tensor& column) { return own_row(column, index); });
+  return structure.map_components([index](const Tensor& column) { return own_row(column, index); },
+                                  [index](const StringTensor& column) { return column[index]; });
 }
 
 namespace {
@@ -64,15 +67,16 @@ Nest rows_of_columns(const Nest& structure, const std::vector<int64_t>& indices)
   bool consecutive = !indices.empty();
   for (std::size_t i = 1; consecutive && i < indices.size(); ++i)
     consecutive = indices[i] == indices[i - 1] + 1;
+  const auto count = static_cast<int64_t>(indices.size());
   if (consecutive) {
-    return structure.map_leaves([&](const Tensor& column) {
-      return column.narrow(0, indices[0], static_cast<int64_t>(indices.size())).clone();
-    });
+    return structure.map_components(
+        [&](const Tensor& column) { return column.narrow(0, indices[0], count).clone(); },
+        [&](const StringTensor& column) { return column.narrow(indices[0], count); });
   }
-  const Tensor index = at::from_blob(const_cast<int64_t*>(indices.data()),
-                                     {static_cast<int64_t>(indices.size())}, at::kLong);
-  return structure.map_leaves(
-      [&](const Tensor& column) { return column.index_select(0, index.to(column.device())); });
+  const Tensor index = at::from_blob(const_cast<int64_t*>(indices.data()), {count}, at::kLong);
+  return structure.map_components(
+      [&](const Tensor& column) { return column.index_select(0, index.to(column.device())); },
+      [&](const StringTensor& column) { return column.index_select(indices); });
 }
 
 }  // namespace
@@ -90,12 +94,106 @@ Nest RowTable::rows(const std::vector<int64_t>& indices) const {
   auto next_there = static_cast<int64_t>(here.size());
   for (int64_t index : indices) places.push_back(index < num_rows ? next_here++ : next_there++);
   const bool in_place = std::is_sorted(places.begin(), places.end());
-  const auto second = flatten(behind->rows(there));
-  std::size_t column = 0;
-  return rows_of_columns(structure, here).map_leaves([&](const Tensor& first) {
-    const Tensor joined = at::cat({first, second[column++]});
-    return in_place ? joined : rows_of_columns(joined, places).leaf();
+  const Nest rest = behind->rows(there);
+  const auto second = flatten(rest);
+  const auto second_strings = flatten_strings(rest);
+  std::size_t column = 0, text = 0;
+  return rows_of_columns(structure, here)
+      .map_components(
+          [&](const Tensor& first) {
+            const Tensor joined = at::cat({first, second[column++]});
+            return in_place ? joined : rows_of_columns(joined, places).leaf();
+          },
+          [&](const StringTensor& first) {
+            const StringTensor joined = StringTensor::cat({first, second_strings[text++]});
+            return in_place ? joined : joined.index_select(places);
+          });
+}
+
+namespace {
+
+class TextSpec : public NestObject {
+ public:
+  explicit TextSpec(std::string text) : text_(std::move(text)) {}
+  std::string nest_text() const override { return text_; }
+  NestObjectPtr nest_spec() const override { return std::make_shared<TextSpec>(text_); }
+
+ private:
+  std::string text_;
+};
+
+void append_tree(const Plan& plan, std::size_t depth, std::string& text) {
+  if (depth > 0) text += cat("\n", std::string(2 * depth, ' '));
+  text += cat(plan.name(), "(", plan.arguments(), ")");
+  for (const PlanPtr& input : plan.inputs()) append_tree(*input, depth + 1, text);
+}
+
+}  // namespace
+
+std::string Plan::nest_text() const { return cat("<dataset ", name(), ">"); }
+
+NestObjectPtr Plan::nest_spec() const { return dataset_spec(element_spec()); }
+
+NestObjectPtr text_spec(std::string text) { return std::make_shared<TextSpec>(std::move(text)); }
+
+NestObjectPtr dataset_spec(const SpecNest& element_spec) {
+  constexpr std::size_t kOneLine = 1 << 20;
+  const auto text = layout_nest_text(
+      element_spec.map_leaves([](const TensorSpec& leaf) { return leaf.to_string(); }), kOneLine);
+  return text_spec(cat("DatasetSpec(", text, ", TensorShape([]))"));
+}
+
+std::string to_string(const Plan& plan) {
+  std::string text;
+  append_tree(plan, 0, text);
+  return text;
+}
+
+std::ostream& operator<<(std::ostream& out, const Plan& plan) { return out << to_string(plan); }
+
+SpecNest mapped_spec(const Plan& plan, const SeenSpec& seen) {
+  bool rows_vary = false;
+  plan.inputs()[0]->element_spec().for_each([&](const TensorSpec& leaf) {
+    rows_vary = rows_vary || (!leaf.shape.empty() && leaf.shape[0] < 0);
   });
+  const SpecNest spec = seen.of(plan);
+  if (!rows_vary) return spec;
+  return spec.map_leaves([](TensorSpec leaf) {
+    if (!leaf.shape.empty()) leaf.shape[0] = -1;
+    return leaf;
+  });
+}
+
+void warn_of_deterministic(const char* operation, const std::optional<bool>& deterministic) {
+  if (deterministic)
+    log_once(LogLevel::kWarning, cat("data/deterministic/", operation),
+             cat(operation, ": deterministic without num_parallel_calls does nothing"));
+}
+
+SpecNest common_spec(const char* operation, const std::vector<PlanPtr>& plans) {
+  std::optional<SpecNest> common;
+  for (const PlanPtr& plan : plans) {
+    if (plan->cardinality() == 0) continue;
+    const SpecNest spec = plan->element_spec();
+    if (!common) {
+      common = spec;
+      continue;
+    }
+    const auto theirs = flatten(spec);
+    const auto ours = flatten(*common);
+    if (!same_structure(*common, spec) ||
+        !std::equal(ours.begin(), ours.end(), theirs.begin(),
+                    [](const auto& a, const auto& b) { return a.dtype == b.dtype; })) {
+      throw InvalidArgument(cat(operation, ": elements ", *common, " and ", spec,
+                                ", expected one structure and the same dtypes; convert one with "
+                                "map first"));
+    }
+    std::size_t next = 0;
+    common = common->map_leaves(
+        [&](const TensorSpec& leaf) { return leaf.relaxed_with(theirs[next++]); });
+  }
+  // All are empty: as any of them.
+  return common ? *common : plans[0]->element_spec();
 }
 
 SpecNest Plan::element_spec() const {
@@ -139,15 +237,75 @@ std::string InputContext::to_string() const {
              ", total: ", num_input_pipelines_, ")");
 }
 
-bool internal::one_bool(const Tensor& verdict) {
+namespace {
+
+std::string found_text(const Tensor& value) {
+  return value.defined() ? cat(dtype_name(value.scalar_type()), " ", shape_text(value.sizes()))
+                         : "nothing";
+}
+
+}  // namespace
+
+bool internal::one_bool(const char* operation, const Tensor& verdict) {
   if (!verdict.defined() || verdict.numel() != 1 || verdict.scalar_type() != at::kBool) {
-    throw InvalidArgument(cat(
-        "filter: the predicate gave ",
-        verdict.defined() ? cat(dtype_name(verdict.scalar_type()), " ", shape_text(verdict.sizes()))
-                          : "nothing",
-        ", expected one bool"));
+    throw InvalidArgument(
+        cat(operation, ": the predicate gave ", found_text(verdict), ", expected one bool"));
   }
   return verdict.item<bool>();
+}
+
+int64_t internal::one_integer(const char* operation, const Tensor& number) {
+  if (!number.defined() || number.numel() != 1 ||
+      !at::isIntegralType(number.scalar_type(), /*includeBool=*/true)) {
+    throw InvalidArgument(
+        cat(operation, ": the function gave ", found_text(number), ", expected one integer"));
+  }
+  return number.item<int64_t>();
+}
+
+void plans::for_each(const Plan& plan, const std::function<void(const Nest&)>& visit) {
+  at::NoGradGuard no_grad;
+  auto pass = plan.iterator();
+  while (auto element = pass->next()) visit(*element);
+}
+
+Nest plans::single_element(const Plan& plan) {
+  auto pass = plan.iterator();
+  auto element = pass->next();
+  if (!element) throw InvalidArgument("get_single_element: an empty dataset, expected one element");
+  if (pass->next())
+    throw InvalidArgument(
+        "get_single_element: more than one element, expected one; use take(1), or a for");
+  return std::move(*element);
+}
+
+int64_t plans::length(const Plan& plan) {
+  const int64_t size = plan.cardinality();
+  if (size == kInfinite)
+    throw InvalidArgument("length: the dataset is infinite, expected an end; use take(n) first");
+  if (size == kUnknown)
+    throw InvalidArgument(
+        "length: unknown before a pass, expected a dataset that can tell; count with reduce, or "
+        "say it with assert_cardinality");
+  return size;
+}
+
+bool plans::empty(const Plan& plan) {
+  const int64_t size = plan.cardinality();
+  return size == kUnknown ? !plan.preview()->next().has_value() : size == 0;
+}
+
+void plans::check_state(const char* operation, const Nest& before, const Nest& after) {
+  const SpecNest was = spec_of(before);
+  const SpecNest is = spec_of(after);
+  const auto ours = flatten(was);
+  const auto theirs = flatten(is);
+  if (!same_structure(was, is) ||
+      !std::equal(ours.begin(), ours.end(), theirs.begin(),
+                  [](const auto& a, const auto& b) { return a.dtype == b.dtype; })) {
+    throw InvalidArgument(cat(operation, ": the state became ", is, " from ", was,
+                              ", expected its structure and dtypes to stay; convert it"));
+  }
 }
 
 }  // namespace tutti::data

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "data/iteration.h"
-#include "tutti/data/plan.h"
+#include "tutti/data/dataset.h"
 
 namespace tutti::data {
 namespace {
@@ -20,6 +20,7 @@ class LegacyRebatchPlan : public PassPlan {
   LegacyRebatchPlan(PlanPtr input, int num_pieces)
       : PassPlan(std::move(input)), num_pieces_(num_pieces) {}
   std::string name() const override { return "legacy_rebatch"; }
+  std::string arguments() const override { return cat("num_pieces=", num_pieces_); }
   int64_t cardinality() const override {
     const int64_t batches = input().cardinality();
     return batches < 0 ? batches : batches * num_pieces_;
@@ -65,11 +66,62 @@ class LegacyRebatchPlan : public PassPlan {
   int num_pieces_;
 };
 
+/// The stream of rows cut anew.
+struct RebatchPass : Iterator {
+  RebatchPass(const char* operation, std::unique_ptr<Iterator> input, std::vector<int64_t> sizes,
+              bool drop_remainder)
+      : operation(operation),
+        input(std::move(input)),
+        sizes(std::move(sizes)),
+        drop(drop_remainder) {}
+  std::optional<Nest> next() override {
+    const int64_t wanted = sizes[turn];
+    std::vector<Nest> parts;
+    int64_t have = 0;
+    while (have < wanted || (wanted == 0 && parts.empty())) {
+      if (row == rows && !fetch()) break;
+      const int64_t count = std::min(wanted - have, rows - row);
+      parts.push_back(slice_rows(batch, row, count));
+      row += count;
+      have += count;
+    }
+    if (parts.empty() || (drop && have < wanted)) return std::nullopt;
+    turn = (turn + 1) % sizes.size();
+    return joined(parts);
+  }
+  bool fetch() {
+    do {
+      auto next_batch = input->next();
+      if (!next_batch) return false;
+      rows = rows_of(operation, *next_batch);
+      batch = std::move(*next_batch);
+      row = 0;
+    } while (rows == 0);
+    return true;
+  }
+  Nest joined(const std::vector<Nest>& parts) const {
+    if (parts.size() == 1) return parts[0];
+    ElementColumns columns;
+    for (const Nest& part : parts) columns.add(operation, part);
+    return columns.joined([](const auto& pieces) { return at::cat(pieces); },
+                          [](const auto& pieces) { return StringTensor::cat(pieces); });
+  }
+  const char* operation;
+  std::unique_ptr<Iterator> input;
+  std::vector<int64_t> sizes;
+  bool drop;
+  std::size_t turn = 0;
+  Nest batch;
+  int64_t row = 0;
+  int64_t rows = 0;
+};
+
 class StaticRebatchPlan : public PassPlan {
  public:
   StaticRebatchPlan(PlanPtr input, std::vector<int64_t> sizes)
       : PassPlan(std::move(input)), sizes_(std::move(sizes)) {}
   std::string name() const override { return "static_rebatch"; }
+  std::string arguments() const override { return cat("[", join(sizes_, ", "), "]"); }
   int64_t cardinality() const override {
     if (input().cardinality() == kInfinite) return kInfinite;
     const int64_t rows = input().num_rows();
@@ -102,56 +154,46 @@ class StaticRebatchPlan : public PassPlan {
 
  private:
   std::unique_ptr<Iterator> over(std::unique_ptr<Iterator> pass) const override {
-    return std::make_unique<Pass>(std::move(pass), sizes_);
+    return std::make_unique<RebatchPass>("distribute_dataset", std::move(pass), sizes_, false);
   }
-  struct Pass : Iterator {
-    Pass(std::unique_ptr<Iterator> input, std::vector<int64_t> sizes)
-        : input(std::move(input)), sizes(std::move(sizes)) {}
-    std::optional<Nest> next() override {
-      const int64_t wanted = sizes[turn];
-      std::vector<Nest> parts;
-      int64_t have = 0;
-      while (have < wanted || (wanted == 0 && parts.empty())) {
-        if (row == rows && !fetch()) break;
-        const int64_t count = std::min(wanted - have, rows - row);
-        parts.push_back(slice_rows(batch, row, count));
-        row += count;
-        have += count;
-      }
-      if (parts.empty()) return std::nullopt;
-      turn = (turn + 1) % sizes.size();
-      return joined(parts);
-    }
-    bool fetch() {
-      do {
-        auto next_batch = input->next();
-        if (!next_batch) return false;
-        rows = rows_of("distribute_dataset", *next_batch);
-        batch = std::move(*next_batch);
-        row = 0;
-      } while (rows == 0);
-      return true;
-    }
-    static Nest joined(const std::vector<Nest>& parts) {
-      if (parts.size() == 1) return parts[0];
-      std::vector<std::vector<Tensor>> leaves;
-      for (const Nest& part : parts) leaves.push_back(flatten(part));
-      std::size_t column = 0;
-      return parts[0].map_leaves([&](const Tensor&) {
-        std::vector<Tensor> pieces;
-        for (const auto& part : leaves) pieces.push_back(part[column]);
-        ++column;
-        return at::cat(pieces);
-      });
-    }
-    std::unique_ptr<Iterator> input;
-    std::vector<int64_t> sizes;
-    std::size_t turn = 0;
-    Nest batch;
-    int64_t row = 0;
-    int64_t rows = 0;
-  };
   std::vector<int64_t> sizes_;
+};
+
+/// What a user asks for; the rows of its input need not be known.
+class RebatchPlan : public PassPlan {
+ public:
+  RebatchPlan(PlanPtr input, std::vector<int64_t> sizes, const BatchOptions& options)
+      : PassPlan(std::move(input)),
+        sizes_(std::move(sizes)),
+        drop_remainder_(options.drop_remainder) {}
+  std::string name() const override { return "rebatch"; }
+  std::string arguments() const override {
+    const std::string sizes = join(sizes_, ", ");
+    return cat(sizes_.size() == 1 ? sizes : cat("[", sizes, "]"), drop_text(drop_remainder_));
+  }
+  int64_t cardinality() const override {
+    return input().cardinality() == kInfinite ? kInfinite : kUnknown;
+  }
+  std::optional<int64_t> batch_size() const override {
+    return sizes_.size() == 1 ? std::optional(sizes_[0]) : std::nullopt;
+  }
+  int64_t num_rows() const override { return drop_remainder_ ? kUnknown : input().num_rows(); }
+  PlanPtr with_inputs(std::vector<PlanPtr> inputs) const override {
+    return std::make_shared<RebatchPlan>(std::move(inputs[0]), sizes_,
+                                         BatchOptions{drop_remainder_});
+  }
+  SpecNest element_spec() const override {
+    const bool one_size = std::equal(sizes_.begin() + 1, sizes_.end(), sizes_.begin());
+    return with_unknown_rows(input().element_spec(),
+                             drop_remainder_ && one_size ? std::optional(sizes_[0]) : std::nullopt);
+  }
+
+ private:
+  std::unique_ptr<Iterator> over(std::unique_ptr<Iterator> pass) const override {
+    return std::make_unique<RebatchPass>("rebatch", std::move(pass), sizes_, drop_remainder_);
+  }
+  std::vector<int64_t> sizes_;
+  bool drop_remainder_;
 };
 
 }  // namespace
@@ -160,7 +202,9 @@ PlanPtr legacy_rebatch(PlanPtr input, int num_pieces) {
   return std::make_shared<LegacyRebatchPlan>(std::move(input), num_pieces);
 }
 
-PlanPtr static_rebatch(PlanPtr input, std::vector<int64_t> sizes) {
+namespace {
+
+void check_sizes(const std::vector<int64_t>& sizes) {
   int64_t total = 0;
   for (int64_t size : sizes) {
     if (size < 0) throw InvalidArgument(cat("rebatch: size ", size, ", expected none below 0"));
@@ -168,7 +212,18 @@ PlanPtr static_rebatch(PlanPtr input, std::vector<int64_t> sizes) {
   }
   if (total < 1)
     throw InvalidArgument("rebatch: sizes that add up to 0, expected at least one row");
+}
+
+}  // namespace
+
+PlanPtr static_rebatch(PlanPtr input, std::vector<int64_t> sizes) {
+  check_sizes(sizes);
   return std::make_shared<StaticRebatchPlan>(std::move(input), std::move(sizes));
+}
+
+PlanPtr plans::rebatch(PlanPtr input, std::vector<int64_t> sizes, const BatchOptions& options) {
+  check_sizes(sizes);
+  return std::make_shared<RebatchPlan>(std::move(input), std::move(sizes), options);
 }
 
 std::vector<int64_t> batch_sizes_for_worker(int64_t global_batch, int num_workers,

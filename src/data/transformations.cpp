@@ -1,6 +1,8 @@
 // Transformations that look at one element at a time.
 
 #include "data/iteration.h"
+#include "data/iterator_state.h"
+#include "tutti/base/log.h"
 #include "tutti/data/dataset.h"
 
 namespace tutti::data::plans {
@@ -11,23 +13,12 @@ class MapPlan : public PassPlan {
   MapPlan(PlanPtr input, NestFunction function)
       : PassPlan(std::move(input)), function_(std::move(function)) {}
   std::string name() const override { return "map"; }
+  std::string arguments() const override { return "function"; }
   bool runs_functions() const override { return true; }
   PlanPtr with_inputs(std::vector<PlanPtr> inputs) const override {
     return std::make_shared<MapPlan>(std::move(inputs[0]), function_);
   }
-  // What is seen of one batch tells nothing of the number of rows of the others.
-  SpecNest element_spec() const override {
-    bool rows_vary = false;
-    input().element_spec().for_each([&](const TensorSpec& leaf) {
-      rows_vary = rows_vary || (!leaf.shape.empty() && leaf.shape[0] < 0);
-    });
-    const SpecNest seen = spec_.of(*this);
-    if (!rows_vary) return seen;
-    return seen.map_leaves([](TensorSpec leaf) {
-      if (!leaf.shape.empty()) leaf.shape[0] = -1;
-      return leaf;
-    });
-  }
+  SpecNest element_spec() const override { return mapped_spec(*this, spec_); }
 
  private:
   std::unique_ptr<Iterator> over(std::unique_ptr<Iterator> pass) const override {
@@ -42,6 +33,8 @@ class MapPlan : public PassPlan {
       at::NoGradGuard no_grad;
       return function(*element);
     }
+    Nest save() const override { return input->save(); }
+    void restore(const Nest& state) override { input->restore(state); }
     std::unique_ptr<Iterator> input;
     NestFunction function;
   };
@@ -54,6 +47,7 @@ class FilterPlan : public PassPlan {
   FilterPlan(PlanPtr input, NestPredicate predicate)
       : PassPlan(std::move(input)), predicate_(std::move(predicate)) {}
   std::string name() const override { return "filter"; }
+  std::string arguments() const override { return "function"; }
   bool runs_functions() const override { return true; }
   PlanPtr with_inputs(std::vector<PlanPtr> inputs) const override {
     return std::make_shared<FilterPlan>(std::move(inputs[0]), predicate_);
@@ -83,6 +77,7 @@ class TakePlan : public PassPlan {
  public:
   TakePlan(PlanPtr input, int64_t count) : PassPlan(std::move(input)), count_(count) {}
   std::string name() const override { return "take"; }
+  std::string arguments() const override { return cat(count_); }
   PlanPtr with_inputs(std::vector<PlanPtr> inputs) const override {
     return std::make_shared<TakePlan>(std::move(inputs[0]), count_);
   }
@@ -123,6 +118,7 @@ class SkipPlan : public PassPlan {
  public:
   SkipPlan(PlanPtr input, int64_t count) : PassPlan(std::move(input)), count_(count) {}
   std::string name() const override { return "skip"; }
+  std::string arguments() const override { return cat(count_); }
   PlanPtr with_inputs(std::vector<PlanPtr> inputs) const override {
     return std::make_shared<SkipPlan>(std::move(inputs[0]), count_);
   }
@@ -172,6 +168,7 @@ class ShardPlan : public PassPlan {
   ShardPlan(PlanPtr input, int64_t num_shards, int64_t index)
       : PassPlan(std::move(input)), num_shards_(num_shards), index_(index) {}
   std::string name() const override { return "shard"; }
+  std::string arguments() const override { return cat(num_shards_, ", ", index_); }
   PlanPtr with_inputs(std::vector<PlanPtr> inputs) const override {
     return std::make_shared<ShardPlan>(std::move(inputs[0]), num_shards_, index_);
   }
@@ -219,6 +216,7 @@ class RepeatPlan : public UnaryPlan {
  public:
   RepeatPlan(PlanPtr input, int64_t count) : UnaryPlan(std::move(input)), count_(count) {}
   std::string name() const override { return "repeat"; }
+  std::string arguments() const override { return cat(count_); }
   PlanPtr with_inputs(std::vector<PlanPtr> inputs) const override {
     return std::make_shared<RepeatPlan>(std::move(inputs[0]), count_);
   }
@@ -283,6 +281,7 @@ class EnumeratePlan : public PassPlan {
  public:
   EnumeratePlan(PlanPtr input, int64_t start) : PassPlan(std::move(input)), start_(start) {}
   std::string name() const override { return "enumerate"; }
+  std::string arguments() const override { return start_ == 0 ? "" : cat("start=", start_); }
   PlanPtr with_inputs(std::vector<PlanPtr> inputs) const override {
     return std::make_shared<EnumeratePlan>(std::move(inputs[0]), start_);
   }
@@ -307,11 +306,30 @@ class EnumeratePlan : public PassPlan {
   int64_t start_;
 };
 
+const char* policy_name(AutoShardPolicy policy) {
+  switch (policy) {
+    case AutoShardPolicy::kOff:
+      return "OFF";
+    case AutoShardPolicy::kAuto:
+      return "AUTO";
+    case AutoShardPolicy::kFile:
+      return "FILE";
+    case AutoShardPolicy::kData:
+      return "DATA";
+    case AutoShardPolicy::kHint:
+      return "HINT";
+  }
+  return "unknown";
+}
+
 class OptionsPlan : public UnaryPlan {
  public:
   OptionsPlan(PlanPtr input, const Options& options)
       : UnaryPlan(std::move(input)), options_(options) {}
   std::string name() const override { return "with_options"; }
+  std::string arguments() const override {
+    return cat("auto_shard_policy=", policy_name(options_.auto_shard_policy));
+  }
   PlanPtr with_inputs(std::vector<PlanPtr> inputs) const override {
     return std::make_shared<OptionsPlan>(std::move(inputs[0]), options_);
   }
@@ -323,9 +341,21 @@ class OptionsPlan : public UnaryPlan {
   Options options_;
 };
 
+void warn_of_other_elements(const char* operation, const Plan& input, int64_t count) {
+  if (count <= 0 || !input.reshuffles()) return;
+  log_once(LogLevel::kWarning, "data/reshuffled_part",
+           cat(operation, " directly behind ", input.name(),
+               ": the order is another one in each pass, so each pass gets other elements. For a "
+               "split into two sets that stay the same, shuffle with reshuffle_each_iteration = "
+               "false and a seed"));
+}
+
 }  // namespace
 
-PlanPtr map(PlanPtr input, NestFunction function) {
+PlanPtr map(PlanPtr input, NestFunction function, const MapOptions& options) {
+  if (options.num_parallel_calls)
+    return parallel_map(std::move(input), std::move(function), options);
+  warn_of_deterministic("map", options.deterministic);
   return std::make_shared<MapPlan>(std::move(input), std::move(function));
 }
 PlanPtr filter(PlanPtr input, NestPredicate predicate) {
@@ -341,11 +371,13 @@ PlanPtr with_options(PlanPtr input, const Options& options) {
 PlanPtr take(PlanPtr input, int64_t count) {
   if (count < -1)
     throw InvalidArgument(cat("take: ", count, " elements, expected -1 (all), 0 or more"));
+  warn_of_other_elements("take", *input, count);
   return std::make_shared<TakePlan>(std::move(input), count);
 }
 PlanPtr skip(PlanPtr input, int64_t count) {
   if (count < -1)
     throw InvalidArgument(cat("skip: ", count, " elements, expected -1 (all), 0 or more"));
+  warn_of_other_elements("skip", *input, count);
   return std::make_shared<SkipPlan>(std::move(input), count);
 }
 PlanPtr repeat(PlanPtr input, int64_t count) {

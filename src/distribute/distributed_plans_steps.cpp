@@ -22,9 +22,10 @@ Nest on_device(Nest piece, const DeviceName& device) {
   return piece.map_leaves([&](const Tensor& leaf) { return leaf.to(device.torch_device()); });
 }
 
+constexpr int64_t kShown = 8;
+
 /// `int64 (2, 3) = 0 1 2 3 …`.
 std::string leaf_text(const Tensor& leaf) {
-  constexpr int64_t kShown = 8;
   std::string text = cat(dtype_name(leaf.scalar_type()), " ", shape_text(leaf.sizes()));
   if (leaf.layout() != at::kStrided || leaf.is_complex()) return text;
   const Tensor values = leaf.flatten();
@@ -36,6 +37,13 @@ std::string leaf_text(const Tensor& leaf) {
   return values.numel() > kShown ? text + " …" : text;
 }
 
+std::string leaf_text(const StringTensor& strings) {
+  const bool whole = strings.numel() <= kShown;
+  const StringTensor flat = strings.reshape({-1});
+  return cat("string ", shape_text(strings.sizes()), " = ", whole ? flat : flat.narrow(0, kShown),
+             whole ? "" : " …");
+}
+
 /// Says what each replica reads.
 class Dump {
  public:
@@ -44,10 +52,11 @@ class Dump {
              const Nest& piece) {
     int64_t rows = 1;  // an element without a batch axis is a row
     std::string text;
-    piece.for_each([&](const Tensor& leaf) {
-      if (leaf.dim() > 0) rows = leaf.size(0);
-      text += cat(text.empty() ? "" : "; ", leaf_text(leaf));
-    });
+    const auto add = [&](const auto& component) {
+      if (component.dim() > 0) rows = component.size(0);
+      text += cat(text.empty() ? "" : "; ", leaf_text(component));
+    };
+    piece.for_each(add, add);
     log_line(LogLevel::kDebug, cat("distribute [step ", step, ", replica ", replica, " on ", device,
                                    "]: rows ", rows_[stream], " to below ", rows_[stream] + rows,
                                    " of input stream ", stream, ": ", text));
@@ -110,7 +119,8 @@ class DealingIterator : public DistributedIterator {
     const auto there = [](const Nest& piece) { return piece.kind() != NestKind::kNone; };
     const Nest like = *std::find_if(step.begin(), step.end(), there);
     bool batched = true;
-    like.for_each([&](const Tensor& leaf) { batched = batched && leaf.dim() > 0; });
+    const auto look = [&](const auto& component) { batched = batched && component.dim() > 0; };
+    like.for_each(look, look);
     if (!batched) {
       done_ = true;
       if (!dealing_->warned_of_drop.exchange(true)) {

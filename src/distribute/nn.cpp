@@ -113,6 +113,19 @@ Variable adopt_parameters(const std::string& name, std::vector<Tensor> parameter
       tutti::internal::make_variable_state(initial, options, strategy, std::move(parameters)));
 }
 
+Variable adopt_buffers(const std::string& name, std::vector<Tensor> buffers) {
+  distribute::Strategy& strategy = distribute::get_strategy();
+  if (strategy.parameter_device() && buffers.size() > 1) return Variable();
+  VariableOptions options;
+  options.name = name;
+  options.trainable = false;
+  options.synchronization = VariableSynchronization::kOnRead;
+  options.aggregation = VariableAggregation::kOnlyFirstReplica;
+  const Tensor initial = buffers[0].detach();
+  return Variable(
+      tutti::internal::make_variable_state(initial, options, strategy, std::move(buffers)));
+}
+
 std::size_t local_replica(const distribute::Strategy& strategy) {
   const auto& stack = distribute::thread_context().stack;
   if (stack.empty() || stack.back().replica == nullptr || stack.back().strategy != &strategy)

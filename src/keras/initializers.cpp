@@ -43,20 +43,32 @@ Stream& stream() {
   return instance;
 }
 
-Tensor uniform(const std::vector<int64_t>& shape, double low, double high) {
-  return stream().draw([&](at::Generator& generator) {
+/// From the library's stream, or from one that the seed alone starts: then the same each time.
+template <class Draw>
+Tensor drawn(const initializers::Seed& seed, Draw draw) {
+  if (!seed) return stream().draw(draw);
+  at::Generator generator =
+      at::detail::createCPUGenerator(mix_seeds(static_cast<uint64_t>(*seed), 0x5eed));
+  return draw(generator);
+}
+
+Tensor uniform(const std::vector<int64_t>& shape, double low, double high,
+               const initializers::Seed& seed) {
+  return drawn(seed, [&](at::Generator& generator) {
     return at::empty(shape, at::kFloat).uniform_(low, high, generator);
   });
 }
-Tensor normal(const std::vector<int64_t>& shape, double mean, double stddev) {
-  return stream().draw([&](at::Generator& generator) {
+Tensor normal(const std::vector<int64_t>& shape, double mean, double stddev,
+              const initializers::Seed& seed) {
+  return drawn(seed, [&](at::Generator& generator) {
     return at::empty(shape, at::kFloat).normal_(mean, stddev, generator);
   });
 }
 /// By the inverse of the distribution function, between two standard deviations.
-Tensor truncated_normal(const std::vector<int64_t>& shape, double mean, double stddev) {
+Tensor truncated_normal(const std::vector<int64_t>& shape, double mean, double stddev,
+                        const initializers::Seed& seed) {
   const double edge = std::erf(2 / std::sqrt(2.0));
-  const Tensor u = uniform(shape, -edge, edge);
+  const Tensor u = uniform(shape, -edge, edge, seed);
   return (u.to(at::kDouble).erfinv() * (std::sqrt(2.0) * stddev) + mean).to(at::kFloat);
 }
 
@@ -96,23 +108,43 @@ Fans fans_of(const std::vector<int64_t>& shape) {
 }
 
 Tensor variance_scaling(const std::vector<int64_t>& shape, double scale, const std::string& mode,
-                        const std::string& distribution) {
+                        const std::string& distribution, const initializers::Seed& seed) {
   const Fans fans = fans_of(shape);
   const double fan = mode == "fan_in"    ? fans.in
                      : mode == "fan_out" ? fans.out
                                          : (fans.in + fans.out) / 2;
   const double variance = scale / std::max(1.0, fan);
   if (distribution == "uniform")
-    return uniform(shape, -std::sqrt(3 * variance), std::sqrt(3 * variance));
-  if (distribution == "untruncated_normal") return normal(shape, 0, std::sqrt(variance));
-  return truncated_normal(shape, 0, std::sqrt(variance) / kTruncatedStddev);
+    return uniform(shape, -std::sqrt(3 * variance), std::sqrt(3 * variance), seed);
+  if (distribution == "untruncated_normal") return normal(shape, 0, std::sqrt(variance), seed);
+  return truncated_normal(shape, 0, std::sqrt(variance) / kTruncatedStddev, seed);
 }
 
-Initializer scaled(const char* class_name, double scale, const char* mode,
-                   const char* distribution) {
-  return make(class_name, Json::object(), [=](const std::vector<int64_t>& shape) {
-    return variance_scaling(shape, scale, mode, distribution);
+Json with_seed(Json config, const initializers::Seed& seed) {
+  if (seed) config["seed"] = *seed;
+  return config;
+}
+
+Initializer scaled(const char* class_name, double scale, const char* mode, const char* distribution,
+                   const initializers::Seed& seed) {
+  return make(class_name, with_seed(Json::object(), seed), [=](const std::vector<int64_t>& shape) {
+    return variance_scaling(shape, scale, mode, distribution, seed);
   });
+}
+
+/// Of all dimensions but the last by the last: the Q of a normal matrix, with the signs of R's
+/// diagonal, so that it is uniform among the orthogonal ones.
+Tensor orthogonal(const std::vector<int64_t>& shape, double gain, const initializers::Seed& seed) {
+  if (shape.size() < 2)
+    throw InvalidArgument(cat("Orthogonal: a weight of shape ", shape_text(shape),
+                              ", expected at least two dimensions"));
+  int64_t rows = 1;
+  for (std::size_t i = 0; i + 1 < shape.size(); ++i) rows *= shape[i];
+  const int64_t columns = shape.back();
+  const Tensor matrix = normal({std::max(rows, columns), std::min(rows, columns)}, 0, 1, seed);
+  const auto [q, r] = at::linalg_qr(matrix);
+  const Tensor signed_q = q * r.diagonal().sign();
+  return ((rows < columns ? signed_q.t() : signed_q) * gain).reshape(shape);
 }
 
 }  // namespace
@@ -131,21 +163,35 @@ Initializer Constant(double value) {
     return at::full(shape, value, at::kFloat);
   });
 }
-Initializer RandomNormal(double mean, double stddev) {
-  return make("RandomNormal", {{"mean", mean}, {"stddev", stddev}},
-              [=](const std::vector<int64_t>& shape) { return normal(shape, mean, stddev); });
+Initializer Identity(double gain) {
+  return make("Identity", {{"gain", gain}}, [gain](const std::vector<int64_t>& shape) {
+    if (shape.size() != 2)
+      throw InvalidArgument(
+          cat("Identity: a weight of shape ", shape_text(shape), ", expected a matrix"));
+    return at::eye(shape[0], shape[1], at::kFloat) * gain;
+  });
 }
-Initializer RandomUniform(double minval, double maxval) {
-  return make("RandomUniform", {{"minval", minval}, {"maxval", maxval}},
-              [=](const std::vector<int64_t>& shape) { return uniform(shape, minval, maxval); });
+Initializer RandomNormal(double mean, double stddev, Seed seed) {
+  return make("RandomNormal", with_seed({{"mean", mean}, {"stddev", stddev}}, seed),
+              [=](const std::vector<int64_t>& shape) { return normal(shape, mean, stddev, seed); });
 }
-Initializer TruncatedNormal(double mean, double stddev) {
+Initializer RandomUniform(double minval, double maxval, Seed seed) {
   return make(
-      "TruncatedNormal", {{"mean", mean}, {"stddev", stddev}},
-      [=](const std::vector<int64_t>& shape) { return truncated_normal(shape, mean, stddev); });
+      "RandomUniform", with_seed({{"minval", minval}, {"maxval", maxval}}, seed),
+      [=](const std::vector<int64_t>& shape) { return uniform(shape, minval, maxval, seed); });
 }
-Initializer VarianceScaling(double scale, const std::string& mode,
-                            const std::string& distribution) {
+Initializer TruncatedNormal(double mean, double stddev, Seed seed) {
+  return make("TruncatedNormal", with_seed({{"mean", mean}, {"stddev", stddev}}, seed),
+              [=](const std::vector<int64_t>& shape) {
+                return truncated_normal(shape, mean, stddev, seed);
+              });
+}
+Initializer Orthogonal(double gain, Seed seed) {
+  return make("Orthogonal", with_seed({{"gain", gain}}, seed),
+              [=](const std::vector<int64_t>& shape) { return orthogonal(shape, gain, seed); });
+}
+Initializer VarianceScaling(double scale, const std::string& mode, const std::string& distribution,
+                            Seed seed) {
   const bool known = (mode == "fan_in" || mode == "fan_out" || mode == "fan_avg") &&
                      (distribution == "truncated_normal" || distribution == "untruncated_normal" ||
                       distribution == "uniform");
@@ -155,17 +201,26 @@ Initializer VarianceScaling(double scale, const std::string& mode,
                               "\", expected a positive scale, fan_in, fan_out or fan_avg, and "
                               "truncated_normal, untruncated_normal or uniform"));
   }
-  return make("VarianceScaling", {{"scale", scale}, {"mode", mode}, {"distribution", distribution}},
+  return make("VarianceScaling",
+              with_seed({{"scale", scale}, {"mode", mode}, {"distribution", distribution}}, seed),
               [=](const std::vector<int64_t>& shape) {
-                return variance_scaling(shape, scale, mode, distribution);
+                return variance_scaling(shape, scale, mode, distribution, seed);
               });
 }
-Initializer GlorotUniform() { return scaled("GlorotUniform", 1, "fan_avg", "uniform"); }
-Initializer GlorotNormal() { return scaled("GlorotNormal", 1, "fan_avg", "truncated_normal"); }
-Initializer HeUniform() { return scaled("HeUniform", 2, "fan_in", "uniform"); }
-Initializer HeNormal() { return scaled("HeNormal", 2, "fan_in", "truncated_normal"); }
-Initializer LecunUniform() { return scaled("LecunUniform", 1, "fan_in", "uniform"); }
-Initializer LecunNormal() { return scaled("LecunNormal", 1, "fan_in", "truncated_normal"); }
+Initializer GlorotUniform(Seed seed) {
+  return scaled("GlorotUniform", 1, "fan_avg", "uniform", seed);
+}
+Initializer GlorotNormal(Seed seed) {
+  return scaled("GlorotNormal", 1, "fan_avg", "truncated_normal", seed);
+}
+Initializer HeUniform(Seed seed) { return scaled("HeUniform", 2, "fan_in", "uniform", seed); }
+Initializer HeNormal(Seed seed) {
+  return scaled("HeNormal", 2, "fan_in", "truncated_normal", seed);
+}
+Initializer LecunUniform(Seed seed) { return scaled("LecunUniform", 1, "fan_in", "uniform", seed); }
+Initializer LecunNormal(Seed seed) {
+  return scaled("LecunNormal", 1, "fan_in", "truncated_normal", seed);
+}
 }  // namespace initializers
 
 Initializer Initializer::from_config(const std::string& class_name, const std::string& config) {
@@ -178,29 +233,35 @@ Initializer Initializer::from_config(const std::string& class_name, const std::s
     if (c != '_') name += c;
   }
   name = to_lower(name);
-  if (name == "zeros") return initializers::Zeros();
-  if (name == "ones") return initializers::Ones();
-  if (name == "constant") return initializers::Constant(number("value", 0));
-  if (name == "randomnormal")
-    return initializers::RandomNormal(number("mean", 0), number("stddev", 0.05));
+  const initializers::Seed seed = json.contains("seed") && !json["seed"].is_null()
+                                      ? initializers::Seed(member<int64_t>(json, "seed", 0))
+                                      : std::nullopt;
+  using namespace initializers;  // NOLINT: its names are the table's
+  if (name == "zeros") return Zeros();
+  if (name == "ones") return Ones();
+  if (name == "constant") return Constant(number("value", 0));
+  if (name == "identity" || name == "identityinitializer") return Identity(number("gain", 1));
+  if (name == "randomnormal") return RandomNormal(number("mean", 0), number("stddev", 0.05), seed);
   if (name == "randomuniform")
-    return initializers::RandomUniform(number("minval", -0.05), number("maxval", 0.05));
+    return RandomUniform(number("minval", -0.05), number("maxval", 0.05), seed);
   if (name == "truncatednormal")
-    return initializers::TruncatedNormal(number("mean", 0), number("stddev", 0.05));
+    return TruncatedNormal(number("mean", 0), number("stddev", 0.05), seed);
+  if (name == "orthogonal" || name == "orthogonalinitializer")
+    return Orthogonal(number("gain", 1), seed);
   if (name == "variancescaling") {
-    return initializers::VarianceScaling(
-        number("scale", 1), member<std::string>(json, "mode", "fan_in"),
-        member<std::string>(json, "distribution", "truncated_normal"));
+    return VarianceScaling(number("scale", 1), member<std::string>(json, "mode", "fan_in"),
+                           member<std::string>(json, "distribution", "truncated_normal"), seed);
   }
-  if (name == "glorotuniform") return initializers::GlorotUniform();
-  if (name == "glorotnormal") return initializers::GlorotNormal();
-  if (name == "heuniform") return initializers::HeUniform();
-  if (name == "henormal") return initializers::HeNormal();
-  if (name == "lecununiform") return initializers::LecunUniform();
-  if (name == "lecunnormal") return initializers::LecunNormal();
+  if (name == "glorotuniform") return GlorotUniform(seed);
+  if (name == "glorotnormal") return GlorotNormal(seed);
+  if (name == "heuniform") return HeUniform(seed);
+  if (name == "henormal") return HeNormal(seed);
+  if (name == "lecununiform") return LecunUniform(seed);
+  if (name == "lecunnormal") return LecunNormal(seed);
   throw InvalidArgument(
       cat("initializer: \"", class_name,
-          "\", expected zeros, ones, constant, random_normal, random_uniform, truncated_normal, "
+          "\", expected zeros, ones, constant, identity, orthogonal, random_normal, "
+          "random_uniform, truncated_normal, "
           "variance_scaling, glorot_uniform, glorot_normal, he_uniform, he_normal, lecun_uniform "
           "or lecun_normal"));
 }

@@ -6,6 +6,7 @@
 #include "tutti/tensor/printing.h"
 
 #include <cmath>
+#include <ostream>
 
 #include "tensor/float_text.h"
 #include "tutti/base/text.h"
@@ -239,12 +240,34 @@ std::string values_to_string(const Tensor& tensor) {
   return ArrayLayout(tensor.sizes(), summarise, entry_texts(shown_part(tensor.detach()))).format();
 }
 
+namespace {
+
+std::string described(const std::string& values, at::IntArrayRef sizes, at::ScalarType dtype) {
+  const bool several_lines = values.find('\n') != std::string::npos;
+  return cat("Tensor(", several_lines ? "\n" : "", values, ", shape=", shape_text(sizes),
+             ", dtype=", dtype_name(dtype), ")");
+}
+
+}  // namespace
+
 std::string to_string(const Tensor& tensor) {
   if (!tensor.defined()) return "Tensor(undefined)";
-  const std::string values = values_to_string(tensor);
-  const bool several_lines = values.find('\n') != std::string::npos;
-  return cat("Tensor(", several_lines ? "\n" : "", values, ", shape=", shape_text(tensor.sizes()),
-             ", dtype=", dtype_name(tensor.scalar_type()), ")");
+  return described(values_to_string(tensor), tensor.sizes(), tensor.scalar_type());
 }
+
+std::string to_string(const Nest& nest) {
+  return layout_nest_text(
+      nest.map_parts<NestOf<std::string>>([](const Nest& part) -> NestOf<std::string> {
+        if (part.is_leaf()) return to_string(part.leaf());
+        if (part.is_strings()) {
+          const StringTensor& strings = part.strings();
+          return described(to_string(strings), strings.sizes(), kString);
+        }
+        return part.kind() == NestKind::kNone ? NestOf<std::string>()
+                                              : NestOf<std::string>(part.object());
+      }));
+}
+
+std::ostream& operator<<(std::ostream& out, const Nest& nest) { return out << to_string(nest); }
 
 }  // namespace tutti

@@ -10,7 +10,7 @@ struct DtypeName {
   at::ScalarType dtype;
   const char* name;
 };
-constexpr std::array<DtypeName, 15> kDtypes{{{at::kFloat, "float32"},
+constexpr std::array<DtypeName, 16> kDtypes{{{at::kFloat, "float32"},
                                              {at::kDouble, "float64"},
                                              {at::kHalf, "float16"},
                                              {at::kBFloat16, "bfloat16"},
@@ -24,7 +24,8 @@ constexpr std::array<DtypeName, 15> kDtypes{{{at::kFloat, "float32"},
                                              {at::kUInt64, "uint64"},
                                              {at::kBool, "bool"},
                                              {at::kComplexFloat, "complex64"},
-                                             {at::kComplexDouble, "complex128"}}};
+                                             {at::kComplexDouble, "complex128"},
+                                             {kString, "string"}}};
 
 const char* opening(const NestOf<std::string>& nest) {
   return nest.kind() == NestKind::kTuple ? "(" : nest.kind() == NestKind::kList ? "[" : "{";
@@ -43,6 +44,7 @@ std::string key_text(const NestOf<std::string>& nest, std::size_t item) {
 std::string one_line(const NestOf<std::string>& nest) {
   if (nest.kind() == NestKind::kNone) return "None";
   if (nest.is_leaf()) return nest.leaf();
+  if (nest.kind() == NestKind::kObject) return nest.object()->nest_text();
   std::string text = opening(nest);
   for (std::size_t i = 0; i < nest.size(); ++i) {
     if (i) text += ", ";
@@ -104,6 +106,8 @@ TensorSpec TensorSpec::of(const Tensor& tensor) {
   return {tensor.sizes().vec(), tensor.scalar_type(), false};
 }
 
+TensorSpec TensorSpec::of(const StringTensor& strings) { return {strings.sizes(), kString, false}; }
+
 std::string TensorSpec::to_string() const {
   return cat("TensorSpec(shape=", unknown_rank ? "<unknown>" : shape_text(shape),
              ", dtype=", dtype_name(dtype), ")");
@@ -146,7 +150,11 @@ std::ostream& operator<<(std::ostream& out, const TensorSpec& spec) {
 }
 
 SpecNest spec_of(const Nest& nest) {
-  return nest.map_leaves([](const Tensor& tensor) { return TensorSpec::of(tensor); });
+  return nest.map_parts<SpecNest>([](const Nest& part) -> SpecNest {
+    if (part.is_leaf()) return TensorSpec::of(part.leaf());
+    if (part.is_strings()) return TensorSpec::of(part.strings());
+    return part.kind() == NestKind::kNone ? SpecNest() : SpecNest(part.object()->nest_spec());
+  });
 }
 
 std::ostream& operator<<(std::ostream& out, const SpecNest& spec) {

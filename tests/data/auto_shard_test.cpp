@@ -266,6 +266,59 @@ TEST(AutoShardFile, AShuffleGoesOnWithItsSeeds) {
   EXPECT_TRUE(twice[0] != twice[1] || twice[1] != twice[2]);
 }
 
+TEST(AutoShardFile, SharesOutTheNamesThatAFunctionReads) {
+  const TextFiles files(4);
+  const auto names = from_tensor_slices(files.names());
+  const auto read = [](const std::string& name) { return text_lines(name); };
+  const auto number = [](const std::string& line) {
+    return at::scalar_tensor((line[1] - '0') * 10 + (line[3] - '0'), at::kLong);
+  };
+  const auto one_by_one = names.flat_map(read).map(number);
+  const auto in_turn = names.interleave(read, {.cycle_length = 2}).map(number);
+  for (AutoShardPolicy policy : {kFile, kAuto}) {
+    EXPECT_EQ(numbers(Dataset<Tensor>(auto_shard(one_by_one.plan(), policy, 2, 1))),
+              (Numbers{10, 11, 12, 13, 30, 31, 32, 33, 34, 35}));
+    EXPECT_EQ(numbers(Dataset<Tensor>(auto_shard(in_turn.plan(), policy, 2, 0))),
+              (Numbers{0, 20, 1, 21, 2, 22, 23, 24}));
+  }
+  EXPECT_EQ(numbers(Dataset<Tensor>(auto_shard(in_turn.plan(), kData, 2, 0))),
+            (Numbers{0, 1, 2, 13, 21, 22, 23, 24, 34}))
+      << "every second element: the order is f0l0 f1l0 f0l1 f1l1 …";
+}
+
+TEST(AutoShardFile, OfFewerNamesThanWorkersIsTheSameErrorOnEveryWorker) {
+  const TextFiles files(2);
+  const auto lines = from_tensor_slices(files.names()).flat_map([](const std::string& name) {
+    return text_lines(name);
+  });
+  for (int w : {0, 1, 2})
+    EXPECT_ERROR(auto_shard(lines.plan(), kFile, 3, w), InvalidArgument, "2 files for 3 workers");
+  EXPECT_ERROR(
+      auto_shard(range(4).flat_map([](const Tensor&) { return range(2); }).plan(), kFile, 2, 0),
+      NotFound, "range reads no files");
+}
+
+TEST(AutoShardHint, StandsInFrontOfTheFunctionThatReads) {
+  const TextFiles files(4);
+  const auto lines = from_tensor_slices(files.names())
+                         .shard(kShardHint, kShardHint)
+                         .flat_map([](const std::string& name) { return text_lines(name); })
+                         .batch(4);
+  EXPECT_EQ(cat(lines.element_spec()), "TensorSpec(shape=(None,), dtype=string)");
+  const Dataset<StringTensor> second(auto_shard(lines.plan(), kHint, 2, 1));
+  EXPECT_EQ(second.iterator().get_next(), (StringTensor{"f1l0", "f1l1", "f1l2", "f1l3"}));
+}
+
+TEST(AutoShard, OfStringsCutsBatchesOfStrings) {
+  const auto strings = from_tensor_slices(std::vector<std::string>{"a", "b", "c", "d", "e"});
+  auto pass = Dataset<StringTensor>(worker_pieces(strings.batch(4).plan(), {1, 2, 0})).iterator();
+  EXPECT_EQ(pass.get_next(), (StringTensor{"a", "b"}));
+  EXPECT_EQ(pass.get_next(), (StringTensor{"c", "d"}));
+  EXPECT_EQ(pass.get_next(), (StringTensor{"e"}));
+  EXPECT_EQ(pass.get_next().sizes(), (std::vector<int64_t>{0}));
+  EXPECT_FALSE(pass.next());
+}
+
 TEST(AutoShardHint, TheHintBecomesTheWorkersShard) {
   const auto dataset =
       range(8).shard(kShardHint, kShardHint).map([](const Tensor& x) { return x * 10; });

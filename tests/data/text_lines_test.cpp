@@ -61,9 +61,45 @@ TEST_F(TextLines, AreMappedToNumbersAndBatched) {
   EXPECT_EQ(rows(dataset.batch(2)), (Rows{{4, 5}, {6}}));
 }
 
-TEST_F(TextLines, HaveNoBatches) {
-  const auto batches = text_lines({file("a", "ab\ncd\n")}).batch(2);
-  EXPECT_ERROR(batches.iterator().next(), InvalidArgument, "strings have no batches");
+TEST_F(TextLines, AreBatchedAsTensorsOfStrings) {
+  const auto lines = text_lines(file("a", "ab\n\ncd\n"));
+  EXPECT_EQ(cat(lines.element_spec()), "TensorSpec(shape=(), dtype=string)");
+  auto pass = lines.batch(2).iterator();
+  EXPECT_EQ(pass.get_next(), (StringTensor{"ab", ""}));
+  EXPECT_EQ(pass.get_next(), (StringTensor{"cd"}));
+  EXPECT_FALSE(pass.next());
+}
+
+TEST_F(TextLines, LongerThanTheReadersBufferAreWhole) {
+  const std::string longest(600000, 'x');
+  const std::string middle(300000, 'y');
+  EXPECT_EQ(lines(text_lines(file("a", "first\n" + longest + "\n\n" + middle))),
+            (Lines{"first", longest, "", middle}));
+}
+
+TEST_F(TextLines, OfADamagedGzipFileAreAnErrorBehindWhichTheNextFileComes) {
+  const std::string path = folder_ / "packed.gz";
+  gzFile packed = gzopen(path.c_str(), "wb");
+  for (int i = 0; i < 1000; ++i) gzprintf(packed, "line %d\n", i * i);
+  gzclose(packed);
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) / 2);
+  auto pass = text_lines({path, file("b", "x\n")}).iterator();
+  EXPECT_ERROR(while (pass.next()){}, DataLoss, "packed.gz");
+  EXPECT_EQ(pass.get_next(), "x");
+}
+
+TEST_F(TextLines, GoOnWhereAPassWasSaved) {
+  const auto dataset = text_lines({file("a", "one\r\ntwo\n"), file("b", ""), file("c", "x\ny")});
+  const Lines all = lines(dataset);
+  for (std::size_t at = 0; at <= all.size(); ++at) {
+    auto pass = dataset.iterator();
+    for (std::size_t i = 0; i < at; ++i) pass.next();
+    auto other = dataset.iterator();
+    other.restore(pass.save());
+    Lines rest;
+    while (auto line = other.next()) rest.push_back(*line);
+    EXPECT_EQ(rest, Lines(all.begin() + static_cast<std::ptrdiff_t>(at), all.end()));
+  }
 }
 
 }  // namespace

@@ -164,5 +164,38 @@ TEST(FashionMnist, HasTheShapesOfThePackage) {
   }
 }
 
+/// Two records: label, then planes full of one number each.
+std::string cifar_records(char label) {
+  std::string bytes;
+  for (char record : {0, 1}) {
+    bytes += label;
+    for (char plane : {10, 20, 30}) bytes += std::string(1024, static_cast<char>(plane + record));
+  }
+  return bytes;
+}
+
+TEST_F(Files, Cifar10IsReadChannelsLast) {
+  EXPECT_FALSE(has_cifar10());
+  for (int i = 1; i <= 5; ++i)
+    write(cat("cifar-10-batches-bin/data_batch_", i, ".bin"), cifar_records(static_cast<char>(i)));
+  write("cifar-10-batches-bin/test_batch.bin.gz", gzip(cifar_records(9)));
+  EXPECT_TRUE(has_cifar10());
+  const ImageDataset set = cifar10();
+  EXPECT_EQ(set.train.images.sizes(), at::IntArrayRef({10, 32, 32, 3}));
+  EXPECT_TENSOR_EQ(set.train.labels, at::tensor({1, 1, 2, 2, 3, 3, 4, 4, 5, 5}, at::kLong));
+  EXPECT_TENSOR_EQ(set.train.images[1][31][0], at::tensor({11, 21, 31}, at::kByte));
+  EXPECT_TENSOR_EQ(set.test.labels, at::tensor({9, 9}, at::kLong));
+}
+
+TEST_F(Files, Cifar10SaysWhatIsMissingOrDamaged) {
+  EXPECT_ERROR(cifar10(), NotFound, "data_batch_1.bin");
+  for (int i = 1; i <= 5; ++i) write(cat("cifar10/data_batch_", i, ".bin"), cifar_records(1));
+  EXPECT_ERROR(cifar10(), NotFound, "test_batch.bin");
+  write("cifar10/test_batch.bin", cifar_records(10));
+  EXPECT_ERROR(cifar10(), DataLoss, "the label 10");
+  write("cifar10/test_batch.bin", cifar_records(1).substr(1));
+  EXPECT_ERROR(cifar10(), DataLoss, "a multiple of 3073");
+}
+
 }  // namespace
 }  // namespace tutti::datasets

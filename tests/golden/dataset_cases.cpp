@@ -67,7 +67,11 @@ std::optional<Elements> source(const Json& step, const InputContext& context) {
     const int64_t size = integer(step, 2);
     return data::zip(data::range(n).batch(size), data::range(100, 100 + n).batch(size));
   }
-  if (name == "strings") throw Unknown{"batches of strings"};
+  if (name == "strings") {
+    std::vector<std::string> strings;
+    for (int64_t i = 0; i < integer(step, 1); ++i) strings.push_back(cat("s", i));
+    return data::from_tensor_slices(strings);
+  }
   return std::nullopt;
 }
 
@@ -185,6 +189,13 @@ void compare_nest(const GoldenFile& file, Verdict& verdict, const std::string& w
   const bool tuple = expected.contains("tuple");
   if (!tuple && !expected.contains("dict")) {
     const std::string dtype = expected.at("dtype");
+    if (dtype == "string") {
+      const StringTensor strings(expected.at("data").get<std::vector<std::string>>(),
+                                 expected.at("shape").get<std::vector<int64_t>>());
+      if (!found.is_strings() || found.strings() != strings)
+        verdict.fail(cat(what, ": ", found, ", expected ", strings));
+      return;
+    }
     if (!found.is_leaf() || dtype_name(found.leaf().scalar_type()) != dtype)
       return verdict.fail(cat(what, ": ", found.structure(), ", expected one ", dtype));
     return verdict.close(what, found.leaf(), file.tensor(expected));
@@ -211,14 +222,14 @@ void compare_steps(const GoldenFile& file, Verdict& verdict, const std::string& 
   for (std::size_t s = 0; s < found.size(); ++s) {
     const Json& parts = expected[s];
     for (std::size_t r = 0; r < parts.size(); ++r) {
-      const Nest part =
-          found[s].map_leaves([r](const PerReplica<Tensor>& leaf) { return leaf[r]; });
+      const Nest part = select_replica(r, found[s]);
       compare_nest(file, verdict, cat(what, ", step ", s, ", replica ", r), part, parts[r]);
     }
-    found[s].for_each([&](const PerReplica<Tensor>& leaf) {
-      verdict.equal(cat(what, ", replicas"), static_cast<int64_t>(leaf.size()),
+    const auto count = [&](const auto& component) {
+      verdict.equal(cat(what, ", replicas"), static_cast<int64_t>(component.size()),
                     static_cast<int64_t>(parts.size()));
-    });
+    };
+    found[s].for_each(count, count);
   }
 }
 

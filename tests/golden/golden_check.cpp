@@ -28,7 +28,11 @@ constexpr Known kKnown[] = {
     {"optimizers.json", tutti::golden::run_optimizer_case, 1e-5},
     {"distribute_core.json", tutti::golden::run_distribute_core_case, 1e-6},
     {"distributed_dataset.json", tutti::golden::run_distributed_dataset_case, 1e-6},
-    {"losses.json", tutti::golden::run_losses_case, 1e-5}};
+    {"losses.json", tutti::golden::run_losses_case, 1e-5},
+    {"layers.json", tutti::golden::run_layer_case, 1e-5},
+    {"metrics.json", tutti::golden::run_metric_case, 1e-5},
+    {"formats.json", tutti::golden::run_format_case, 1e-6},
+    {"data.json", tutti::golden::run_data_case, 1e-6}};
 
 int check_file(const std::string& path, const Differences& differences, bool verbose) {
   const GoldenFile file(path);

@@ -24,7 +24,8 @@ double number(const Json& json) {
 
 }  // namespace
 
-GoldenFile::GoldenFile(const std::string& path) : name_(path.substr(path.rfind('/') + 1)) {
+GoldenFile::GoldenFile(const std::string& path)
+    : name_(path.substr(path.rfind('/') + 1)), folder_(path.substr(0, path.rfind('/') + 1)) {
   std::ifstream file(path);
   if (!file) throw std::runtime_error(cat(path, ": cannot be opened"));
   json_ = Json::parse(file);

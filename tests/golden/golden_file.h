@@ -17,6 +17,8 @@ class GoldenFile {
   /// Throws std::runtime_error with the reason when it cannot be read.
   explicit GoldenFile(const std::string& path);
   const std::string& name() const { return name_; }
+  /// Where the file lies, with the slash behind it; "" for the working folder.
+  const std::string& folder() const { return folder_; }
   const Json& cases() const { return json_.at("cases"); }
   /// A tensor, or the tensor that a {"ref"} names.
   at::Tensor tensor(const Json& json) const;
@@ -26,6 +28,7 @@ class GoldenFile {
 
  private:
   std::string name_;
+  std::string folder_;
   Json json_;
 };
 
@@ -82,7 +85,16 @@ void run_optimizer_case(const GoldenFile& file, const Json& entry, Verdict& verd
 void run_distribute_core_case(const GoldenFile& file, const Json& entry, Verdict& verdict);
 void run_variable_case(const GoldenFile& file, const Json& entry, Verdict& verdict);
 void run_distributed_dataset_case(const GoldenFile& file, const Json& entry, Verdict& verdict);
+void run_data_case(const GoldenFile& file, const Json& entry, Verdict& verdict);
 void run_losses_case(const GoldenFile& file, const Json& entry, Verdict& verdict);
+void run_layer_case(const GoldenFile& file, const Json& entry, Verdict& verdict);
+void run_metric_case(const GoldenFile& file, const Json& entry, Verdict& verdict);
+
+void run_format_case(const GoldenFile& file, const Json& entry, Verdict& verdict);
+/// Of data.json. False: the case is none of a reader's, and nothing was done.
+bool run_reader_case(const GoldenFile& file, const Json& entry, Verdict& verdict);
+/// The cases summary/* of formats.json.
+void run_summary_case(const GoldenFile& file, const Json& entry, Verdict& verdict);
 /// The cases `progress/…` of formats.json.
 void run_progress_case(const GoldenFile& file, const Json& entry, Verdict& verdict);
 

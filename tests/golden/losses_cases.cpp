@@ -1,8 +1,6 @@
 // losses.json: the losses of Keras with every kind of weight and reduction, and the helpers of
 // tf.nn in the replicas of a strategy and in none.
 
-#include <set>
-
 #include "golden/golden_file.h"
 #include "tutti/tutti.h"
 
@@ -10,10 +8,6 @@ namespace tutti::golden {
 namespace {
 
 using keras::losses::Loss;
-
-const std::set<std::string> kClasses{"MeanSquaredError", "MeanAbsoluteError", "BinaryCrossentropy",
-                                     "CategoricalCrossentropy", "SparseCategoricalCrossentropy"};
-const std::set<std::string> kArguments{"from_logits", "label_smoothing", "ignore_class"};
 
 // ---- keras/…
 
@@ -26,9 +20,6 @@ struct KerasCase {
 
   Loss loss(const std::string& reduction) const {
     Json config = inputs.value("args", Json::object());
-    for (const auto& [key, value] : config.items()) {
-      if (kArguments.count(key) == 0) throw Unknown{cat("argument ", key)};
-    }
     config["reduction"] = reduction;
     return Loss::from_config(inputs.at("class"), config.dump());
   }
@@ -67,8 +58,6 @@ struct KerasCase {
 
 void run_keras_case(const GoldenFile& file, const Json& entry, Verdict& verdict) {
   const Json& inputs = entry.at("inputs");
-  const std::string name = inputs.at("class");
-  if (kClasses.count(name) == 0) throw Unknown{cat("loss ", name)};
   const KerasCase own{file, inputs, verdict};
   for (const auto& [key, expected] : entry.at("expected").items()) {
     if (key == "grad_y_pred_no_weight") {

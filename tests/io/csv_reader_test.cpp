@@ -55,7 +55,7 @@ TEST_F(CsvRecords, OfWrongQuotesAreRefusedAndTheNextOneIsRead) {
   EXPECT_ERROR(reader.next(fields), InvalidArgument, "byte 10]: a quote inside a quoted field");
   EXPECT_TRUE(reader.next(fields));
   EXPECT_EQ(fields[0], "4");
-  EXPECT_ERROR(reader.next(fields), InvalidArgument, "byte 21]: a quoted field that the end");
+  EXPECT_ERROR(reader.next(fields), InvalidArgument, "byte 22]: a quoted field that the end");
   EXPECT_FALSE(reader.next(fields));
 }
 

@@ -150,7 +150,7 @@ TEST_F(Events, HoldHistogramsOfWhateverValuesThereAre) {
                    at::tensor({1, 2, 2}).reshape({1, 3}));
   EXPECT_TENSOR_EQ(histogram(at::tensor({-most, most}, at::kDouble), 2),
                    at::tensor({-most, 0.0, 1.0, 0.0, most, 1.0}, at::kDouble).reshape({2, 3}));
-  EXPECT_TENSOR_EQ(histogram(at::tensor({true, false, true}), 2).select(1, 2),
+  EXPECT_TENSOR_EQ(histogram(at::tensor({1, 0, 1}).to(at::kBool), 2).select(1, 2),
                    at::tensor({1.0, 2.0}));
   EXPECT_EQ(histogram(at::rand({100}), 30).select(1, 2).sum().item<double>(), 100);
   EventFileWriter writer(path("log"));

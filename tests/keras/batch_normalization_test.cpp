@@ -196,8 +196,10 @@ TEST(BatchNormalization, SynchronizedWithoutAnyRowsChangesNothing) {
 }
 
 TEST(BatchNormalization, SaysWhatItCannotTake) {
-  EXPECT_ERROR(BatchNormalization({.axis = 1})->build_for({-1, 4, 4, 3}), InvalidArgument,
-               "axis 1");
+  EXPECT_ERROR(BatchNormalization({.axis = 4})->build_for({-1, 4, 4, 3}), InvalidArgument,
+               "axis 4");
+  EXPECT_ERROR(BatchNormalization({.axis = 1})->build_for({-1, -1, 3}), InvalidArgument,
+               "known size");
   EXPECT_NO_THROW(BatchNormalization({.axis = 3})->build_for({-1, 4, 4, 3}));
 }
 

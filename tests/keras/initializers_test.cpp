@@ -100,6 +100,50 @@ TEST_F(Initializers, ConfigMakesTheSameInitializerAgain) {
   }
 }
 
+TEST_F(Initializers, ASeedGivesTheSameValuesEachTime) {
+  const std::vector<Initializer> seeded = {
+      initializers::RandomNormal(0, 1, 3),
+      initializers::RandomUniform(-1, 1, 3),
+      initializers::TruncatedNormal(0, 1, 3),
+      initializers::GlorotUniform(3),
+      initializers::HeNormal(3),
+      initializers::LecunUniform(3),
+      initializers::Orthogonal(1, 3),
+      initializers::VarianceScaling(1, "fan_in", "uniform", 3)};
+  for (const Initializer& initializer : seeded) {
+    SCOPED_TRACE(initializer.class_name());
+    const Tensor first = initializer({4, 5});
+    EXPECT_TENSOR_EQ(initializer({4, 5}), first);
+    tutti::internal::set_global_seed(99);
+    EXPECT_TENSOR_EQ(initializer({4, 5}), first);
+    const Initializer again =
+        Initializer::from_config(initializer.class_name(), initializer.config());
+    EXPECT_TENSOR_EQ(again({4, 5}), first);
+  }
+  EXPECT_FALSE(at::equal(initializers::HeNormal(4)({4, 5}), initializers::HeNormal(3)({4, 5})));
+}
+
+TEST_F(Initializers, ASeedLeavesTheLibrarysStreamAlone) {
+  const Tensor drawn = initializers::GlorotUniform()({3});
+  tutti::internal::set_global_seed(5);
+  initializers::GlorotUniform(1)({3});
+  EXPECT_TENSOR_EQ(initializers::GlorotUniform()({3}), drawn);
+}
+
+TEST_F(Initializers, OrthogonalHasOrthonormalRowsOrColumns) {
+  const Tensor wide = Initializer("orthogonal")({3, 7});
+  EXPECT_TENSOR_NEAR(at::matmul(wide, wide.t()), at::eye(3), 1e-5);
+  const Tensor tall = initializers::Orthogonal(2)({2, 3, 4});
+  const Tensor flat = tall.view({6, 4});
+  EXPECT_TENSOR_NEAR(at::matmul(flat.t(), flat), at::eye(4) * 4, 1e-5);
+  EXPECT_ERROR(initializers::Orthogonal()({3}), InvalidArgument, "at least two dimensions");
+}
+
+TEST_F(Initializers, IdentityIsAMatrix) {
+  EXPECT_TENSOR_EQ(initializers::Identity(2)({2, 3}), at::eye(2, 3) * 2);
+  EXPECT_ERROR(Initializer("identity")({2}), InvalidArgument, "a matrix");
+}
+
 TEST_F(Initializers, AUsersOwnIsTaken) {
   struct Countdown : Initializer::Impl {
     Tensor operator()(const std::vector<int64_t>& shape) const override {

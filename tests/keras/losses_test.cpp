@@ -1,6 +1,7 @@
 #include "tutti/keras/losses.h"
 
 #include <cmath>
+#include <limits>
 
 #include "support/expect.h"
 #include "tutti/distribute/strategies.h"
@@ -216,6 +217,159 @@ TEST(Losses, ConfigMakesTheSameLossAgain) {
   const CategoricalCrossentropy smooth({.label_smoothing = .25});
   EXPECT_EQ(Loss::from_config(smooth.class_name(), smooth.config()).config(), smooth.config());
   EXPECT_ERROR(Loss::from_config("MeanSquaredError", "[1"), DataLoss, "damaged");
+}
+
+TEST(Losses, EveryNameOfKerasGivesItsClass) {
+  const std::vector<std::pair<const char*, const char*>> names = {
+      {"mse", "MeanSquaredError"},
+      {"MSE", "MeanSquaredError"},
+      {"mae", "MeanAbsoluteError"},
+      {"mape", "MeanAbsolutePercentageError"},
+      {"msle", "MeanSquaredLogarithmicError"},
+      {"bce", "BinaryCrossentropy"},
+      {"kld", "KLDivergence"},
+      {"KLDivergence", "KLDivergence"},
+      {"kl_divergence", "KLDivergence"},
+      {"cosine_similarity", "CosineSimilarity"},
+      {"huber", "Huber"},
+      {"log_cosh", "LogCosh"},
+      {"poisson", "Poisson"},
+      {"hinge", "Hinge"},
+      {"squared_hinge", "SquaredHinge"},
+      {"categorical_hinge", "CategoricalHinge"},
+      {"binary_focal_crossentropy", "BinaryFocalCrossentropy"},
+      {"categorical_focal_crossentropy", "CategoricalFocalCrossentropy"},
+      {"categorical_generalized_cross_entropy", "CategoricalGeneralizedCrossEntropy"},
+      {"dice", "Dice"},
+      {"tversky", "Tversky"},
+      {"circle", "Circle"},
+      {"ctc", "CTC"},
+      {"CTC", "CTC"}};
+  for (const auto& [name, class_name] : names) EXPECT_EQ(Loss(name).class_name(), class_name);
+  EXPECT_EQ(Huber().name(), "huber_loss");
+  EXPECT_EQ(LogCosh().name(), "log_cosh");
+}
+
+TEST(Losses, FunctionsAreTheUnreducedLosses) {
+  EXPECT_TENSOR_EQ(mean_squared_error(kTargets(), kOutputs()),
+                   MeanSquaredError().per_sample(kTargets(), kOutputs()));
+  EXPECT_TENSOR_EQ(huber(kTargets(), kOutputs(), .5),
+                   Huber({.delta = .5}).per_sample(kTargets(), kOutputs()));
+  EXPECT_TENSOR_EQ(binary_crossentropy(kBits(), kBitOutputs(), {.from_logits = true}),
+                   BinaryCrossentropy({.from_logits = true}).per_sample(kBits(), kBitOutputs()));
+  EXPECT_TENSOR_EQ(sparse_categorical_crossentropy(kClasses(), kProbabilities()),
+                   SparseCategoricalCrossentropy().per_sample(kClasses(), kProbabilities()));
+}
+
+TEST(Losses, FunctionsTakeLabelsOfAnyNumberType) {
+  EXPECT_TENSOR_EQ(categorical_crossentropy(kOneHot().to(at::kLong), kProbabilities()),
+                   categorical_crossentropy(kOneHot(), kProbabilities()));
+  EXPECT_TENSOR_EQ(hinge(kOneHot().to(at::kBool), kProbabilities()),
+                   hinge(kOneHot(), kProbabilities()));
+}
+
+TEST(Losses, SparseClassesMayLieOnAnyAxis) {
+  const Tensor logits = at::arange(24, at::kFloat).view({2, 4, 3}).sin();
+  const Tensor labels = at::tensor({0, 2, 3, 0, 1, 3}, at::kLong).view({2, 3});
+  EXPECT_TENSOR_NEAR(
+      sparse_categorical_crossentropy(labels, logits, {.from_logits = true, .axis = 1}),
+      sparse_categorical_crossentropy(labels, logits.transpose(1, 2), {.from_logits = true}), 1e-6);
+  EXPECT_ERROR(sparse_categorical_crossentropy(labels, logits, {.axis = 3}), InvalidArgument,
+               "axis 3 for predictions (2, 4, 3)");
+}
+
+TEST(Losses, LogCoshAndFocalLossesStayFiniteFarOut) {
+  const Tensor far = at::tensor({1000.f, -1000.f}).view({1, 2});
+  EXPECT_NEAR(value(LogCosh()(at::zeros({1, 2}), far)), 1000 - std::log(2.), 1e-3);
+  EXPECT_TRUE(std::isfinite(value(BinaryFocalCrossentropy()(at::tensor({0.f, 1.f}).view({1, 2}),
+                                                            at::tensor({1.f, 0.f}).view({1, 2})))));
+}
+
+TEST(Losses, CosineSimilarityOfAZeroRowIsZero) {
+  EXPECT_TENSOR_EQ(losses::cosine_similarity(at::ones({1, 3}), at::zeros({1, 3})), at::zeros({1}));
+}
+
+TEST(Losses, ACircleRowWithoutAPartnerNeitherCountsNorHasAGradient) {
+  const Tensor angles = at::tensor({0.f, .4f, 2.f});
+  const Tensor embeddings = at::stack({angles.cos(), angles.sin()}, 1).requires_grad_();
+  const Tensor labels = at::tensor({0, 0, 1}, at::kLong);
+  const Circle loss({.gamma = 2});
+  EXPECT_TENSOR_EQ(loss.valid(labels, embeddings), at::tensor({1, 1, 0}, at::kLong).to(at::kBool));
+  const Tensor each = loss.per_sample(labels, embeddings);
+  EXPECT_EQ(each[2].item<float>(), 0);
+  const Tensor mean = loss(labels, embeddings);
+  EXPECT_NEAR(value(mean), value(each.sum()) / 2, 1e-6);
+  mean.backward();
+  EXPECT_TRUE(embeddings.grad().isfinite().all().item<bool>());
+}
+
+TEST(Losses, CircleMayPairTheBatchWithOtherEmbeddings) {
+  const Tensor angles = at::tensor({0.f, .4f, 2.f});
+  const Tensor embeddings = at::stack({angles.cos(), angles.sin()}, 1);
+  const Tensor labels = at::tensor({0, 0, 1}, at::kLong);
+  EXPECT_TENSOR_EQ(circle(labels, embeddings, {}, labels, embeddings), circle(labels, embeddings));
+  EXPECT_ERROR(circle(labels, at::zeros({2, 2})), InvalidArgument, "labels (3,)");
+}
+
+TEST(Losses, CtcRefusesWhatIsNoSequence) {
+  EXPECT_ERROR(CTC()(at::ones({2, 2}), at::zeros({2, 3})), InvalidArgument,
+               "(batch, steps, classes)");
+  EXPECT_ERROR(CTC()(at::full({2, 2}, 3), at::zeros({2, 4, 3})), InvalidArgument,
+               "labels from 3 to 3 for 3 classes");
+}
+
+TEST(Losses, CtcOfLabelsThatDoNotFitIsInfinite) {
+  const Tensor loss = ctc(at::tensor({1, 1, 1}, at::kLong).view({1, 3}), at::zeros({1, 4, 3}));
+  EXPECT_EQ(loss.item<float>(), std::numeric_limits<float>::infinity());
+}
+
+TEST(Losses, ArgumentsOutOfRangeAreErrors) {
+  EXPECT_ERROR(Huber({.delta = 0}), InvalidArgument, "delta 0");
+  EXPECT_ERROR(CategoricalGeneralizedCrossEntropy({.q = 1}), InvalidArgument, "q 1");
+  EXPECT_ERROR(BinaryFocalCrossentropy({.label_smoothing = -1}), InvalidArgument, "from 0 to 1");
+  EXPECT_ERROR(CosineSimilarity({.axis = 2})(kTargets(), kOutputs()), InvalidArgument, "axis 2");
+  EXPECT_ERROR(
+      CategoricalGeneralizedCrossEntropy()(at::tensor({0, 3}, at::kLong), kProbabilities()),
+      InvalidArgument, "labels from 0 to 3 for 3 classes");
+}
+
+TEST(Losses, AMaskMakesTheMeanThatOfTheValidOnes) {
+  const Tensor mask = at::tensor({1, 1, 0, 1}, at::kLong).to(at::kBool);
+  const Tensor values = at::tensor({1.f, 2.f, 30.f, 6.f});
+  EXPECT_NEAR(value(reduce_weighted(values, {}, Reduction::kMean, mask)), 3, 1e-6);
+  EXPECT_NEAR(value(reduce_weighted(values, {}, Reduction::kSum, mask)), 9, 1e-6);
+  EXPECT_TENSOR_NEAR(apply_mask({}, mask, at::kFloat, Reduction::kSumOverBatchSize),
+                     at::tensor({4 / 3.f, 4 / 3.f, 0.f, 4 / 3.f}), 1e-6);
+  EXPECT_TENSOR_EQ(apply_mask(at::tensor({2.f, 0.f, 5.f, 1.f}), mask, at::kFloat, Reduction::kSum),
+                   at::tensor({2.f, 0.f, 0.f, 1.f}));
+  EXPECT_FALSE(apply_mask({}, {}, at::kFloat, Reduction::kMean).defined());
+}
+
+TEST(Losses, AMaskThatLeavesNothingGivesZero) {
+  const Tensor none = at::zeros({3}, at::kBool);
+  for (auto reduction : {Reduction::kMean, Reduction::kSum, Reduction::kMeanWithSampleWeight})
+    EXPECT_EQ(value(reduce_weighted(at::ones({3}), {}, reduction, none)), 0);
+}
+
+TEST(Losses, AFunctionOfOnesOwnIsReducedLikeTheOthers) {
+  const Loss cubes =
+      from_function([](const Tensor& y_true,
+                       const Tensor& y_pred) { return (y_true - y_pred).abs().pow(3).mean(-1); },
+                    "cubes");
+  EXPECT_EQ(cubes.name(), "cubes");
+  const Tensor y_true = at::zeros({2, 1}), y_pred = at::tensor({1.f, 2.f}).view({2, 1});
+  EXPECT_NEAR(value(cubes(y_true, y_pred)), 4.5, 1e-6);
+  EXPECT_NEAR(value(cubes(y_true, y_pred, at::tensor({0.f, 1.f}))), 4, 1e-6);
+  EXPECT_ERROR(Loss::from_config(cubes.class_name(), cubes.config()), InvalidArgument,
+               "compile anew");
+  EXPECT_ERROR(from_function({}, "none"), InvalidArgument, "no function");
+}
+
+TEST(Losses, AScalarOfAFunctionIsTakenAsItIs) {
+  const LossFunctionWrapper largest(
+      [](const Tensor& y_true, const Tensor& y_pred) { return (y_true - y_pred).abs().max(); },
+      {.name = "largest"});
+  EXPECT_NEAR(value(largest(kTargets(), kOutputs())), 2, 1e-6);
 }
 
 TEST(Losses, LabelSmoothingIsAShare) {

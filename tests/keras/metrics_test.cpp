@@ -1,5 +1,8 @@
 #include "tutti/keras/metrics.h"
 
+#include <cmath>
+
+#include "keras/line_model.h"
 #include "support/expect.h"
 #include "tutti/distribute/strategies.h"
 
@@ -19,7 +22,7 @@ TEST(Metrics, MeanAndSumWeighValues) {
   mean.update_state(at::tensor({5.f, 7.f}));
   EXPECT_EQ(result(mean), 4);
   Mean weighted;
-  weighted.update_values(at::tensor({1.f, 3.f, 5.f, 7.f}), at::tensor({1.f, 1.f, 0.f, 0.f}));
+  weighted.update_state(at::tensor({1.f, 3.f, 5.f, 7.f}), at::tensor({1.f, 1.f, 0.f, 0.f}));
   EXPECT_EQ(result(weighted), 2);
   Sum sum;
   sum.update_state(at::tensor({1.f, 3.f}));
@@ -35,7 +38,7 @@ TEST(Metrics, ScalarsCountOnce) {
 
 TEST(Metrics, WeightsOfZeroGiveZero) {
   Mean mean;
-  mean.update_values(kLabels(), at::zeros({4}));
+  mean.update_state(kLabels(), at::zeros({4}));
   EXPECT_EQ(result(mean), 0);
 }
 
@@ -49,13 +52,13 @@ TEST(Metrics, AMeanCountsSamplesWhateverTheirSize) {
 
 TEST(Metrics, RowWeightsWeighTheSamplesOfAMatrix) {
   Mean mean;
-  mean.update_values(at::tensor({1.f, 3.f, 5.f, 7.f}).view({2, 2}), at::tensor({3.f, 1.f}));
+  mean.update_state(at::tensor({1.f, 3.f, 5.f, 7.f}).view({2, 2}), at::tensor({3.f, 1.f}));
   EXPECT_EQ(result(mean), 3);
   EXPECT_EQ(mean.variables()[1].read_value().item<float>(), 4);
 }
 
 TEST(Metrics, WeightsOfAnotherShapeAreRefused) {
-  EXPECT_ERROR(Mean().update_values(kLabels(), at::ones({3})), InvalidArgument, "shape (3,)");
+  EXPECT_ERROR(Mean().update_state(kLabels(), at::ones({3})), InvalidArgument, "shape (3,)");
 }
 
 TEST(Metrics, AccuracyIsTheShareOfEqualEntries) {
@@ -206,10 +209,226 @@ TEST(Metrics, AMetricGivenByNameBearsThatName) {
   EXPECT_ERROR(check_name("f2"), InvalidArgument, "\"f2\"");
 }
 
+TEST(Metrics, EveryNameOfKerasGivesItsClass) {
+  const std::vector<std::pair<const char*, const char*>> names = {
+      {"accuracy", "Accuracy"},
+      {"auc", "AUC"},
+      {"AUC", "AUC"},
+      {"precision", "Precision"},
+      {"recall", "Recall"},
+      {"true_positives", "TruePositives"},
+      {"f1_score", "F1Score"},
+      {"fbeta_score", "FBetaScore"},
+      {"f_beta_score", "FBetaScore"},
+      {"r2_score", "R2Score"},
+      {"binary_io_u", "BinaryIoU"},
+      {"mse", "MeanSquaredError"},
+      {"MAPE", "MeanAbsolutePercentageError"},
+      {"msle", "MeanSquaredLogarithmicError"},
+      {"bce", "BinaryCrossentropy"},
+      {"kld", "KLDivergence"},
+      {"log_cosh_error", "LogCoshError"},
+      {"logcosh", "LogCoshError"},
+      {"root_mean_squared_error", "RootMeanSquaredError"},
+      {"cosine_similarity", "CosineSimilarity"},
+      {"top_k_categorical_accuracy", "TopKCategoricalAccuracy"},
+      {"sparse_top_k_categorical_accuracy", "SparseTopKCategoricalAccuracy"},
+      {"pearson_correlation", "PearsonCorrelation"},
+      {"categorical_hinge", "CategoricalHinge"}};
+  for (const auto& [name, class_name] : names) {
+    EXPECT_NO_THROW(check_name(name)) << name;
+    EXPECT_EQ(get(name).class_name(), class_name);
+  }
+  EXPECT_EQ(get("mse").name(), "mean_squared_error");
+  EXPECT_EQ(from_string("auc", {8, 1}, {8, 1}).name(), "auc");
+}
+
+TEST(Metrics, ANameThatNeedsAnArgumentSaysWhich) {
+  EXPECT_ERROR(check_name("mean_io_u"), InvalidArgument, "needs num_classes");
+  EXPECT_ERROR(get("precision_at_recall"), InvalidArgument, "needs recall");
+  EXPECT_ERROR(MeanIoU({}), InvalidArgument, "num_classes 0");
+}
+
+TEST(Metrics, SecondArgumentsOfMeansAreWeights) {
+  Mean mean;
+  mean.update_state(at::tensor({1.f, 5.f}), at::tensor({3.f, 1.f}));
+  EXPECT_EQ(result(mean), 2);
+  EXPECT_ERROR(Mean().update_state(Tensor()), InvalidArgument, "no values");
+}
+
+TEST(Metrics, OneReplicaMayUpdateAlone) {
+  distribute::MirroredStrategy strategy({.devices = {"cpu:0", "cpu:1"}});
+  auto scope = strategy.scope();
+  const Precision precision;
+  const AUC area;
+  strategy.run([&] {
+    if (distribute::get_replica_context()->replica_id_in_sync_group() == 0) return;
+    precision.update_state(at::ones({2, 1}), at::ones({2, 1}));
+    area.update_state(at::tensor({0.f, 1.f}), at::tensor({.2f, .8f}));
+  });
+  EXPECT_EQ(result(precision), 1);
+  EXPECT_NEAR(result(area), 1, 1e-6);
+}
+
+TEST(Metrics, StateOfTheDatasSizeIsMadeByTheFirstUpdateForAllReplicas) {
+  distribute::MirroredStrategy strategy({.devices = {"cpu:0", "cpu:1"}});
+  auto scope = strategy.scope();
+  const F1Score score;
+  EXPECT_TRUE(score.variables().empty());
+  EXPECT_EQ(result(score), 0);
+  strategy.run([&] { score.update_state(at::eye(3), at::eye(3)); });
+  ASSERT_EQ(score.variables().size(), 4u);
+  EXPECT_EQ(score.variables()[0].sizes(), at::IntArrayRef({3}));
+  EXPECT_TENSOR_NEAR(score.variables()[0].read_value(), at::full({3}, 2.f), 1e-6);
+  EXPECT_TENSOR_NEAR(score.result(), at::ones({3}), 1e-6);
+  EXPECT_NEAR(score.log_value(), 1, 1e-6);
+}
+
+TEST(Metrics, NanIsNeverPredicted) {
+  const Tensor outputs = at::tensor({.9f, std::nanf("")}).view({2, 1});
+  for (const Metric& metric :
+       {Metric(TruePositives()), Metric(TruePositives({.thresholds = {.2, .5}})),
+        Metric(PrecisionAtRecall(.5))}) {
+    metric.update_state(at::ones({2, 1}), outputs);
+    EXPECT_EQ(metric.log_value(), 1) << metric.name();
+  }
+}
+
+TEST(Metrics, AucEndsTakeAllAndNothing) {
+  const AUC area({.num_thresholds = 3});
+  area.update_state(at::tensor({0.f, 0.f, 1.f, 1.f}), at::tensor({0.f, .5f, .3f, .9f}));
+  EXPECT_NEAR(result(area), .75, 1e-6);
+  const AUC pr({.num_thresholds = 3, .curve = "PR"});
+  pr.update_state(at::tensor({0.f, 0.f, 1.f, 1.f}), at::tensor({0.f, .5f, .3f, .9f}));
+  EXPECT_NEAR(result(pr), .8206994, 1e-6);
+  EXPECT_EQ(area.variables()[0].read_value()[0].item<float>(), 2);
+  EXPECT_EQ(area.variables()[1].read_value()[2].item<float>(), 0);
+}
+
+TEST(Metrics, RowWeightsWeighAllEntriesOfTheRow) {
+  const TruePositives hits;
+  hits.update_state(at::ones({2, 3, 2}), at::ones({2, 3, 2}), at::tensor({1.f, .5f}));
+  EXPECT_EQ(result(hits), 9);
+  EXPECT_ERROR(hits.update_state(at::ones({2, 3}), at::ones({2, 3}), at::ones({3})),
+               InvalidArgument, "sample_weight of shape (3,) for entries of shape (2, 3)");
+}
+
+TEST(Metrics, ConfusionArgumentsOutOfRangeAreErrors) {
+  EXPECT_ERROR(Precision({.thresholds = {1.5}}), InvalidArgument, "threshold 1.5");
+  EXPECT_ERROR(Recall({.top_k = 0}), InvalidArgument, "top_k 0");
+  EXPECT_ERROR(Recall({.class_id = 2}).update_state(at::ones({2, 2}), at::ones({2, 2})),
+               InvalidArgument, "class_id 2");
+  EXPECT_ERROR(AUC({.num_thresholds = 1}), InvalidArgument, "num_thresholds 1");
+  EXPECT_ERROR(AUC({.curve = "RCO"}), InvalidArgument, "ROC, PR or PRGAIN");
+  EXPECT_ERROR(AUC({.num_labels = 2}), InvalidArgument, "without multi_label");
+  EXPECT_ERROR(SensitivityAtSpecificity(2), InvalidArgument, "specificity 2");
+  EXPECT_ERROR(F1Score({.average = "mean"}), InvalidArgument, "micro, macro or weighted");
+  EXPECT_ERROR(R2Score({.class_aggregation = "mean"}), InvalidArgument, "uniform_average");
+  EXPECT_ERROR(IoU({.num_classes = 2, .target_class_ids = {2}}), InvalidArgument, "target class 2");
+  EXPECT_ERROR(TopKCategoricalAccuracy(0), InvalidArgument, "k 0");
+}
+
+TEST(Metrics, PredictionsEqualToTheLabelsDoNotCountAgainstIt) {
+  const SparseTopKCategoricalAccuracy accuracy(1);
+  accuracy.update_state(at::tensor({1}, at::kLong), at::tensor({.5f, .5f, .1f}).view({1, 3}));
+  EXPECT_EQ(result(accuracy), 1);
+  accuracy.update_state(at::tensor({5}, at::kLong), at::tensor({.5f, .5f, .1f}).view({1, 3}));
+  EXPECT_EQ(result(accuracy), .5);
+}
+
+TEST(Metrics, IgnoredClassesDoNotCount) {
+  const Tensor labels = at::tensor({0, 1}, at::kLong);
+  const Tensor outputs = at::tensor({.5f, .5f, .2f, .8f}).view({2, 2});
+  const SparseCategoricalCrossentropy entropy({.ignore_class = 1});
+  entropy.update_state(labels, outputs);
+  EXPECT_NEAR(result(entropy), std::log(2.), 1e-6);
+  entropy.update_state(labels, outputs, at::tensor({2.f, 7.f}));
+  EXPECT_NEAR(result(entropy), std::log(2.), 1e-6);
+  EXPECT_EQ(entropy.variables()[1].read_value().item<float>(), 3);
+}
+
+TEST(Metrics, IouKeepsFloatWeightsWhenItsDtypeIsFloat) {
+  const Tensor labels = at::tensor({0, 1}, at::kLong), outputs = at::tensor({0, 0}, at::kLong);
+  const MeanIoU whole({.num_classes = 2}), fine({.num_classes = 2, .dtype = at::kFloat});
+  for (const Metric& metric : {Metric(whole), Metric(fine)})
+    metric.update_state(labels, outputs, at::tensor({1.f, .5f}));
+  EXPECT_NEAR(result(whole), 1, 1e-6);
+  EXPECT_NEAR(result(fine), 1 / 1.5 / 2, 1e-6);
+}
+
+TEST(Metrics, AVectorIsLoggedAsItsMean) {
+  auto strategy = testing::replicas(2);
+  auto scope = strategy->scope();
+  auto model = testing::still(
+      {.loss = "mse", .metrics = {Metric(Precision({.thresholds = {.2, .8}})), "auc"}});
+  const Logs logs = model->evaluate(testing::column({.1f, .5f, .9f}), testing::column({0, 0, 1}),
+                                    {.batch_size = 2, .verbose = 0});
+  EXPECT_NEAR(logs["precision"], .75, 1e-6);
+  EXPECT_NEAR(logs["auc"], 1, 1e-6);
+}
+
+// A metric of one's own: the mean and the variance of the errors, over any number of replicas.
+class ErrorVariance : public Metric::Impl {
+ public:
+  ErrorVariance() : Impl("error_variance", Direction::kDown) {
+    count_ = add_variable("count", {});
+    sum_ = add_variable("sum", {});
+    squares_ = add_variable("squares", {});
+  }
+  std::string class_name() const override { return "ErrorVariance"; }
+  void update_state(const Tensor& y_true, const Tensor& y_pred, const Tensor&) override {
+    const Tensor error = (y_pred - y_true).to(at::kFloat);
+    count_.assign_add(at::full({}, static_cast<double>(error.numel())));
+    sum_.assign_add(error.sum());
+    squares_.assign_add(error.square().sum());
+  }
+  Tensor result() const override {
+    const Tensor count = count_.read_value().clamp_min(1);
+    return squares_.read_value() / count - (sum_.read_value() / count).square();
+  }
+
+ private:
+  Variable count_, sum_, squares_;
+};
+
+TEST(Metrics, AMetricOfOnesOwnIsExactOverReplicas) {
+  for (int count : {1, 2, 3}) {
+    auto strategy = testing::replicas(count);
+    auto scope = strategy->scope();
+    auto model =
+        testing::still({.loss = "mse", .metrics = {Metric(std::make_shared<ErrorVariance>())}});
+    const auto logs = model->evaluate(testing::column({1, 2, 3, 4, 10}), at::zeros({5, 1}),
+                                      {.batch_size = 3, .verbose = 0});
+    EXPECT_NEAR(logs["error_variance"], 10, 1e-5) << count;
+  }
+  const Metric own(std::make_shared<ErrorVariance>());
+  EXPECT_EQ(own.config(), R"({"name":"error_variance"})");
+  EXPECT_ERROR(Metric::from_config(own.class_name(), own.config()), InvalidArgument,
+               "compile anew");
+}
+
+TEST(Metrics, AScalarLossIsWeighedByItsReplicasRows) {
+  for (int count : {1, 2}) {
+    auto strategy = testing::replicas(count);
+    auto scope = strategy->scope();
+    auto model = testing::still({.loss = losses::from_function(
+                                     [](const Tensor& y_true, const Tensor& y_pred) {
+                                       return (y_true - y_pred).square().mean();
+                                     },
+                                     "scalar")});
+    const auto logs = model->evaluate(testing::column({1, 2, 3}), at::zeros({3, 1}),
+                                      {.batch_size = 3, .verbose = 0});
+    EXPECT_NEAR(logs["loss"], 14 / 3., 1e-5) << count;
+  }
+}
+
 TEST(Metrics, DirectionsAreKnownWhereTheyAre) {
   EXPECT_EQ(SparseCategoricalAccuracy().direction(), Direction::kUp);
   EXPECT_EQ(MeanSquaredError().direction(), Direction::kDown);
   EXPECT_EQ(Mean().direction(), Direction::kUnknown);
+  EXPECT_EQ(AUC().direction(), Direction::kUp);
+  EXPECT_EQ(KLDivergence().direction(), Direction::kDown);
+  EXPECT_EQ(FalsePositives().direction(), Direction::kUnknown);
 }
 
 TEST(Metrics, ConfigMakesTheSameMetricAgain) {

@@ -335,10 +335,17 @@ TEST(Failure, WrongArgumentsOfCompileAreRefused) {
   EXPECT_ERROR(model.compile({.loss = "mean"}), InvalidArgument, "mean");
   EXPECT_ERROR(model.compile({.loss = "mse", .metrics = {"accurate"}}), InvalidArgument,
                "\"accurate\", expected accuracy");
-  EXPECT_ERROR(model.compile({}), InvalidArgument, "no loss");
   EXPECT_ERROR(model.compile({.loss = "mse", .steps_per_execution = 0}), InvalidArgument,
                "steps_per_execution 0");
   EXPECT_FALSE(model.compiled());
+}
+
+TEST(Failure, WithoutALossOnlyAStepOfOnesOwnTrains) {
+  expect_error_and_recovery("no loss, expected one", [](Model&) {
+    Sequential model({Dense(1)}, {.name = "m"});
+    model.compile({.optimizer = "sgd"});
+    model.fit(rows(6, 4), rows(6, 1), {.verbose = 0});
+  });
 }
 
 TEST(Failure, WrongArgumentsOfFitAreRefused) {

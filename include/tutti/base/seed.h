@@ -11,6 +11,7 @@
 //
 // Initial weights are drawn once for all replicas, from a stream of their own.
 
+#include <array>
 #include <cstdint>
 #include <optional>
 
@@ -42,9 +43,12 @@ class RandomBits {
   uint64_t below(uint64_t bound);
   /// Uniform in [0, 1).
   double uniform() { return static_cast<double>(next() >> 11) * 0x1.0p-53; }
+  /// Where it stands; numbers go on from there after set_state.
+  const std::array<uint64_t, 4>& state() const { return state_; }
+  void set_state(const std::array<uint64_t, 4>& state) { state_ = state; }
 
  private:
-  uint64_t state_[4];
+  std::array<uint64_t, 4> state_;
 };
 
 /// One 64-bit seed of two.

@@ -2,10 +2,11 @@
 // Datasets: values that describe where elements come from and what is done to them. Every
 // transformation gives a new one.
 
+#include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
+#include <ostream>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -13,68 +14,29 @@
 #include <vector>
 
 #include "tutti/base/error.h"
+#include "tutti/data/element_types.h"
 #include "tutti/data/input_context.h"
 #include "tutti/data/plan.h"
+#include "tutti/data/plans.h"
 #include "tutti/tensor/static_nest.h"
 
 namespace tutti {
 
-/// A string stands in a Nest as the vector of its bytes (uint8), so it may be an element or a part
-/// of one, but there are no batches of strings: map them to tensors of numbers first.
-template <>
-struct NestTraits<std::string> {
-  static Nest to_nest(const std::string& text);
-  static std::string from_nest(const Nest& nest);
+/// A dataset as an element: what window makes.
+template <NestLike Element>
+struct NestTraits<data::Dataset<Element>> {
+  static Nest to_nest(const data::Dataset<Element>& dataset) {
+    return Nest(NestObjectPtr(dataset.plan()));
+  }
+  static data::Dataset<Element> from_nest(const Nest& nest) {
+    auto plan = std::dynamic_pointer_cast<const data::Plan>(nest.object());
+    if (!plan)
+      throw InvalidArgument(cat("element: found ", nest.structure(), ", expected a dataset"));
+    return data::Dataset<Element>(std::move(plan));
+  }
 };
 
 namespace data {
-
-struct BatchOptions {
-  bool drop_remainder = false;
-};
-using ShapeNest = NestOf<std::vector<int64_t>>;
-struct PaddedBatchOptions {
-  /// Of one element, for each component; -1: the longest of the batch. Unset: all of them.
-  std::optional<ShapeNest> padded_shapes = std::nullopt;
-  /// For each component, or one for all; unset: 0.
-  std::optional<Nest> padding_values = std::nullopt;
-  bool drop_remainder = false;
-};
-struct ShuffleOptions {
-  std::optional<int64_t> seed = std::nullopt;
-  /// True: each pass has another order (the same ones in each run of a seeded program).
-  bool reshuffle_each_iteration = true;
-};
-
-using NestFunction = std::function<Nest(const Nest&)>;
-using NestPredicate = std::function<bool(const Nest&)>;
-/// Gives one element a call, then nothing.
-using NestGenerator = std::function<std::optional<Nest>()>;
-
-// The plans behind the typed front; each says its errors (InvalidArgument) when it is made.
-namespace plans {
-PlanPtr range(int64_t start, int64_t stop, int64_t step);
-PlanPtr from_tensors(Nest element);
-PlanPtr from_tensor_slices(Nest columns);
-PlanPtr from_generator(std::function<NestGenerator()> factory, std::optional<SpecNest> spec);
-PlanPtr text_lines(std::vector<std::string> files);
-PlanPtr map(PlanPtr input, NestFunction function);
-PlanPtr filter(PlanPtr input, NestPredicate predicate);
-PlanPtr batch(PlanPtr input, int64_t size, const BatchOptions& options);
-PlanPtr padded_batch(PlanPtr input, int64_t size, const PaddedBatchOptions& options);
-PlanPtr unbatch(PlanPtr input);
-PlanPtr shuffle(PlanPtr input, int64_t buffer_size, const ShuffleOptions& options);
-PlanPtr repeat(PlanPtr input, int64_t count);
-PlanPtr take(PlanPtr input, int64_t count);
-PlanPtr skip(PlanPtr input, int64_t count);
-PlanPtr cache(PlanPtr input);
-PlanPtr prefetch(PlanPtr input, int64_t buffer_size);
-PlanPtr shard(PlanPtr input, int64_t num_shards, int64_t index);
-PlanPtr zip(std::vector<PlanPtr> inputs);
-PlanPtr concatenate(PlanPtr first, PlanPtr second);
-PlanPtr enumerate(PlanPtr input, int64_t start);
-PlanPtr with_options(PlanPtr input, const Options& options);
-}  // namespace plans
 
 /// One pass over a dataset, typed.
 template <class Element>
@@ -96,77 +58,175 @@ class DatasetIterator {
           "next()");
     return std::move(*element);
   }
+  /// Iterator's: where this pass stands, and going on there.
+  Nest save() const { return core_->save(); }
+  void restore(const Nest& state) { core_->restore(state); }
 
  private:
   std::unique_ptr<Iterator> core_;
 };
 
-namespace internal {
-
-template <class Function, class Element>
-decltype(auto) call_with_element(Function& function, Element element) {
-  if constexpr (std::is_invocable_v<Function&, Element>) {
-    return function(std::move(element));
-  } else {
-    return std::apply(function, std::move(element));
-  }
-}
-
-}  // namespace internal
-
-/// Elements are Tensors, tuples, pairs, vectors or maps of them, or Nests. A handle: copies share
-/// the plan.
+/// Elements are Tensors, strings (std::string for one, StringTensor), datasets, tuples, pairs,
+/// vectors or maps of them, or Nests. A handle: copies share the plan. A function of the user gets
+/// an element, or a tuple's items as its arguments when it does not take the tuple; it runs without
+/// gradients, and what it throws surfaces at its element, behind which the pass can go on.
 template <NestLike Element>
 class Dataset {
  public:
   using element_type = Element;
   explicit Dataset(PlanPtr plan) : plan_(std::move(plan)) {}
 
-  /// `function(element)`, or with a tuple's items as its arguments when it does not take the tuple.
-  /// In order, one at a time; an exception surfaces at its element and the iterator can go on
-  /// behind it.
+  /// `function(element)` for each, in order.
   template <class Function>
-  auto map(Function function) const {
+  auto map(Function function, const MapOptions& options = {}) const {
     using Result =
         std::decay_t<decltype(internal::call_with_element(function, std::declval<Element>()))>;
-    return Dataset<Result>(plans::map(plan_, [function](const Nest& nest) mutable {
+    auto on_nests = [function](const Nest& nest) mutable {
       return to_nest<Result>(internal::call_with_element(function, from_nest<Element>(nest)));
-    }));
+    };
+    return Dataset<Result>(plans::map(plan_, std::move(on_nests), options));
   }
   /// Keeps the elements for which `predicate` gives true (bool, or one boolean Tensor).
   template <class Predicate>
   Dataset filter(Predicate predicate) const {
-    return Dataset(plans::filter(plan_, [predicate](const Nest& nest) mutable -> bool {
-      const auto verdict = internal::call_with_element(predicate, from_nest<Element>(nest));
-      if constexpr (std::is_convertible_v<decltype(verdict), bool>) {
-        return verdict;
-      } else {
-        return one_bool(verdict);
-      }
-    }));
+    return Dataset(plans::filter(plan_, predicate_of("filter", std::move(predicate))));
   }
+  /// The elements up to the first one for which `predicate` is not true.
+  template <class Predicate>
+  Dataset take_while(Predicate predicate) const {
+    return Dataset(plans::take_while(plan_, predicate_of("take_while", std::move(predicate))));
+  }
+  /// The elements of `function(element)`, a dataset, one dataset after the other.
+  template <class Function>
+  auto flat_map(Function function) const {
+    return Dataset<ElementGiven<Function>>(plans::flat_map(plan_, plans_of(std::move(function))));
+  }
+  /// The same with several datasets open, from which blocks of elements are taken in turn. One that
+  /// has ended gives its place to the next.
+  template <class Function>
+  auto interleave(Function function, const InterleaveOptions& options = {}) const {
+    return Dataset<ElementGiven<Function>>(
+        plans::interleave(plan_, plans_of(std::move(function)), options));
+  }
+  /// `function(state, element)` gives a pair (or tuple) of the next state and an element of the
+  /// result. Every pass begins with `initial_state`, whose dtypes stay.
+  template <NestLike State, class Function>
+  auto scan(State initial_state, Function function) const {
+    using Result = std::decay_t<decltype(internal::call_with_element(
+        function, std::declval<Element>(), std::declval<State>()))>;
+    using Output = std::decay_t<std::tuple_element_t<1, Result>>;
+    auto on_nests = [function](const Nest& state, const Nest& element) mutable {
+      const Result result = internal::call_with_element(function, from_nest<Element>(element),
+                                                        from_nest<State>(state));
+      return std::pair(to_nest<State>(std::get<0>(result)), to_nest<Output>(std::get<1>(result)));
+    };
+    return Dataset<Output>(plans::scan(plan_, to_nest<State>(initial_state), std::move(on_nests)));
+  }
+  /// `state = function(state, element)` over one pass; of any type. The dtypes of a state of
+  /// tensors stay (InvalidArgument). Never ends over an infinite dataset.
+  template <class State, class Function>
+  State reduce(State initial_state, Function function) const {
+    plans::for_each(*plan_, [&](const Nest& element) {
+      State next =
+          internal::call_with_element(function, from_nest<Element>(element), initial_state);
+      if constexpr (NestLike<State>)
+        plans::check_state("reduce", to_nest<State>(initial_state), to_nest<State>(next));
+      initial_state = std::move(next);
+    });
+    return initial_state;
+  }
+
   /// Stacks `size` elements along a new first axis; shapes must agree.
-  Dataset batch(int64_t size, const BatchOptions& options = {}) const {
-    return Dataset(plans::batch(plan_, size, options));
+  auto batch(int64_t size, const BatchOptions& options = {}) const {
+    return Dataset<internal::Batched<Element>>(plans::batch(plan_, size, options));
   }
   /// The same for elements of different shapes, each filled up at the end of its axes.
-  Dataset padded_batch(int64_t size, const PaddedBatchOptions& options = {}) const {
-    return Dataset(plans::padded_batch(plan_, size, options));
+  auto padded_batch(int64_t size, const PaddedBatchOptions& options = {}) const {
+    return Dataset<internal::Batched<Element>>(plans::padded_batch(plan_, size, options));
   }
+  /// `size` elements as they are: each component becomes a list.
+  auto ragged_batch(int64_t size, const BatchOptions& options = {}) const {
+    return Dataset<internal::Ragged<Element>>(plans::ragged_batch(plan_, size, options));
+  }
+  /// The rows of batches.
   Dataset unbatch() const { return Dataset(plans::unbatch(plan_)); }
+  /// The rows of batches as batches of `size` rows, or of these sizes, round and round.
+  Dataset rebatch(int64_t size, const BatchOptions& options = {}) const {
+    return rebatch(std::vector<int64_t>{size}, options);
+  }
+  Dataset rebatch(std::vector<int64_t> sizes, const BatchOptions& options = {}) const {
+    return Dataset(plans::rebatch(plan_, std::move(sizes), options));
+  }
+  /// Datasets of `size` elements, for a tuple (vector, map) one for each of its items. Mostly
+  /// followed by `flat_map([](Dataset<Tensor> w) { return w.batch(size); })`.
+  auto window(int64_t size, const WindowOptions& options = {}) const {
+    return Dataset<internal::Windowed<Element>>(plans::window(plan_, size, options));
+  }
+  /// Elements of one `key(element)` (an integer, or one integral Tensor) are gathered; of each
+  /// `window_size` ones (a number, or a function of the key) `reduce(key, group)` makes a dataset,
+  /// whose elements come next. At the end the groups that are left have their turn, by key.
+  template <class Key, class Reduce, class WindowSize>
+  auto group_by_window(Key key, Reduce reduce, WindowSize window_size) const {
+    using Result = std::decay_t<decltype(reduce(int64_t{}, std::declval<Dataset>()))>;
+    Grouping grouping{number_of("group_by_window", std::move(key)),
+                      [reduce](int64_t of, const PlanPtr& group) mutable -> PlanPtr {
+                        return reduce(of, Dataset(group)).plan();
+                      },
+                      nullptr};
+    if constexpr (std::is_invocable_v<WindowSize&, int64_t>) {
+      grouping.window_size = std::move(window_size);
+    } else {
+      grouping.window_size = [window_size](int64_t) -> int64_t { return window_size; };
+    }
+    return Dataset<typename Result::element_type>(
+        plans::group_by_window(plan_, std::move(grouping)));
+  }
+  /// Batches of elements of similar length: bucket i has the lengths below `bucket_boundaries[i]`
+  /// and not below the one before, the last one the others. One batch size for each bucket.
+  template <class Length>
+  auto bucket_by_sequence_length(Length element_length, std::vector<int64_t> bucket_boundaries,
+                                 std::vector<int64_t> bucket_batch_sizes,
+                                 const BucketOptions& options = {}) const {
+    Buckets buckets{number_of("bucket_by_sequence_length", std::move(element_length)),
+                    std::move(bucket_boundaries), std::move(bucket_batch_sizes)};
+    return Dataset<internal::Batched<Element>>(
+        plans::bucket_by_sequence_length(plan_, std::move(buckets), options));
+  }
   /// Draws each element from a buffer of the next `buffer_size` ones.
   Dataset shuffle(int64_t buffer_size, const ShuffleOptions& options = {}) const {
     return Dataset(plans::shuffle(plan_, buffer_size, options));
   }
   /// -1: for ever.
   Dataset repeat(int64_t count = -1) const { return Dataset(plans::repeat(plan_, count)); }
-  /// -1: all.
+  /// -1: all. Directly behind a shuffle that reshuffles, each pass takes other elements, so that
+  /// take(n) and skip(n) are no split into two sets; a warning says so once.
   Dataset take(int64_t count) const { return Dataset(plans::take(plan_, count)); }
   Dataset skip(int64_t count) const { return Dataset(plans::skip(plan_, count)); }
   /// Keeps the elements of the first complete pass in memory; later passes take them from there.
   /// A pass that ends early leaves nothing behind.
   Dataset cache() const { return Dataset(plans::cache(plan_)); }
-  /// A thread, on one core, makes elements ahead, `buffer_size` at most; -1: 2; 0: none.
+  /// Elements that have not been seen before, each one integer, bool or string Tensor.
+  Dataset unique() const { return Dataset(plans::unique(plan_)); }
+  /// Drops elements so that classes are as frequent as `target_dist` says; gives (class, element).
+  /// `class_of` as group_by_window's key. A class c is kept with the probability
+  /// t(c) / i(c) / max(t / i) for the initial distribution i.
+  template <class ClassOf>
+  auto rejection_resample(ClassOf class_of, std::vector<double> target_dist,
+                          const ResampleOptions& options = {}) const {
+    return Dataset<std::tuple<Tensor, Element>>(
+        plans::rejection_resample(plan_, number_of("rejection_resample", std::move(class_of)),
+                                  std::move(target_dist), options));
+  }
+  /// Drops elements that throw. FailedPrecondition when it seems that this would go on for ever:
+  /// the source fails again and again in the same way.
+  Dataset ignore_errors(const IgnoreErrorsOptions& options = {}) const {
+    return Dataset(plans::ignore_errors(plan_, options));
+  }
+  /// Says how many elements there are; a pass that has another number ends in FailedPrecondition.
+  Dataset assert_cardinality(int64_t expected) const {
+    return Dataset(plans::assert_cardinality(plan_, expected));
+  }
+  /// A thread, on one core, makes elements ahead, `buffer_size` at most; kAutotune: 2; 0: none.
   Dataset prefetch(int64_t buffer_size) const {
     return Dataset(plans::prefetch(plan_, buffer_size));
   }
@@ -190,7 +250,15 @@ class Dataset {
     return function(*this);
   }
 
+  /// The element of a dataset of one; InvalidArgument when there are none or more.
+  Element get_single_element() const { return from_nest<Element>(plans::single_element(*plan_)); }
   int64_t cardinality() const { return plan_->cardinality(); }
+  /// The cardinality where there is one; InvalidArgument when it is infinite or unknown.
+  int64_t length() const { return plans::length(*plan_); }
+  /// Where the cardinality does not tell, the first element of a pass is made to see.
+  bool empty() const { return plans::empty(*plan_); }
+  /// True, as of any dataset in Python: it is there, with elements or without.
+  explicit operator bool() const { return true; }
   SpecNest element_spec() const { return plan_->element_spec(); }
   const PlanPtr& plan() const { return plan_; }
 
@@ -221,83 +289,44 @@ class Dataset {
   }
 
  private:
-  static bool one_bool(const Tensor& verdict);
+  template <class Function>
+  using ElementGiven = typename std::decay_t<decltype(internal::call_with_element(
+      std::declval<Function&>(), std::declval<Element>()))>::element_type;
+
+  template <class Predicate>
+  static NestPredicate predicate_of(const char* operation, Predicate predicate) {
+    return [operation, predicate](const Nest& nest) mutable -> bool {
+      return internal::one_bool(operation,
+                                internal::call_with_element(predicate, from_nest<Element>(nest)));
+    };
+  }
+  template <class Function>
+  static NestToNumber number_of(const char* operation, Function function) {
+    return [operation, function](const Nest& nest) mutable -> int64_t {
+      return internal::one_integer(operation,
+                                   internal::call_with_element(function, from_nest<Element>(nest)));
+    };
+  }
+  template <class Function>
+  static PlanFunction plans_of(Function function) {
+    return [function](const Nest& nest) mutable -> PlanPtr {
+      return internal::call_with_element(function, from_nest<Element>(nest)).plan();
+    };
+  }
   PlanPtr plan_;
 };
 
-namespace internal {
-bool one_bool(const Tensor& verdict);
-template <class... Items>
-struct ElementOf {
-  using Type = std::tuple<std::decay_t<Items>...>;
-};
-template <class Item>
-struct ElementOf<Item> {
-  using Type = std::decay_t<Item>;
-};
-template <class... Items>
-Nest nest_of(const Items&... items) {
-  if constexpr (sizeof...(Items) == 1) {
-    return (to_nest(items), ...);
-  } else {
-    return Nest::tuple({to_nest(items)...});
-  }
+/// The pipeline as a tree, one line an operation: to_string(Plan).
+template <class Element>
+std::string to_string(const Dataset<Element>& dataset) {
+  return to_string(*dataset.plan());
 }
-}  // namespace internal
-
-template <NestLike Element>
-bool Dataset<Element>::one_bool(const Tensor& verdict) {
-  return internal::one_bool(verdict);
-}
-
-/// 0 … stop - 1 as int64 scalars.
-inline Dataset<Tensor> range(int64_t stop) { return Dataset<Tensor>(plans::range(0, stop, 1)); }
-inline Dataset<Tensor> range(int64_t start, int64_t stop, int64_t step = 1) {
-  return Dataset<Tensor>(plans::range(start, stop, step));
-}
-
-/// One element: the whole structure, the tensors themselves in every pass. Several arguments make a
-/// tuple.
-template <NestLike... Items>
-auto from_tensors(const Items&... items) {
-  return Dataset<typename internal::ElementOf<Items...>::Type>(
-      plans::from_tensors(internal::nest_of(items...)));
-}
-
-/// Slices along the first axis of every component; all must have the same length.
-template <NestLike... Items>
-auto from_tensor_slices(const Items&... items) {
-  return Dataset<typename internal::ElementOf<Items...>::Type>(
-      plans::from_tensor_slices(internal::nest_of(items...)));
-}
-
-/// `factory()` gives, for each pass, a callable that returns std::optional<Element>. With a spec
-/// every element is checked against it.
-template <class Element, class Factory>
-Dataset<Element> from_generator(Factory factory, std::optional<SpecNest> spec = std::nullopt) {
-  return Dataset<Element>(plans::from_generator(
-      [factory]() mutable -> NestGenerator {
-        auto generator = std::make_shared<std::decay_t<decltype(factory())>>(factory());
-        return [generator]() -> std::optional<Nest> {
-          std::optional<Element> element = (*generator)();
-          if (!element) return std::nullopt;
-          return to_nest<Element>(*element);
-        };
-      },
-      std::move(spec)));
-}
-
-/// The lines of text files, plain or gzip, file after file, without their ends of line. NotFound
-/// where a file that cannot be opened has its turn; the pass can go on behind it.
-inline Dataset<std::string> text_lines(std::vector<std::string> files) {
-  return Dataset<std::string>(plans::text_lines(std::move(files)));
-}
-
-/// Tuples of one element of each; as long as the shortest.
-template <class... Elements>
-Dataset<std::tuple<Elements...>> zip(const Dataset<Elements>&... datasets) {
-  return Dataset<std::tuple<Elements...>>(plans::zip({datasets.plan()...}));
+template <class Element>
+std::ostream& operator<<(std::ostream& out, const Dataset<Element>& dataset) {
+  return out << to_string(*dataset.plan());
 }
 
 }  // namespace data
 }  // namespace tutti
+
+#include "tutti/data/sources.h"  // NOLINT: the other half, for those who include this one

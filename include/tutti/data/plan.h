@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iosfwd>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,6 +17,8 @@ namespace tutti::data {
 
 inline constexpr int64_t kInfinite = -1;
 inline constexpr int64_t kUnknown = -2;
+/// As `num_parallel_calls` or a prefetch buffer: a number that the library chooses.
+inline constexpr int64_t kAutotune = -1;
 /// `shard(kShardHint, kShardHint)`: the place where AutoShardPolicy::kHint puts the worker's shard.
 /// Until then a pass over it is FailedPrecondition.
 inline constexpr int64_t kShardHint = -1;
@@ -82,16 +85,19 @@ class Iterator {
 };
 
 /// A description of a pipeline: immutable but for caches and reshuffling seeds, shared by all who
-/// build on it. Thread-safe.
-class Plan {
+/// build on it. Thread-safe. As an object in a nest it is the element of a dataset of datasets.
+class Plan : public NestObject {
  public:
   explicit Plan(std::vector<std::shared_ptr<const Plan>> inputs) : inputs_(std::move(inputs)) {}
-  virtual ~Plan() = default;
+  ~Plan() override = default;
   Plan(const Plan&) = delete;
   Plan& operator=(const Plan&) = delete;
 
   /// The operation's name: "shuffle".
   virtual std::string name() const = 0;
+  /// Its arguments, in the order of the call, the optional ones by name when they are not the
+  /// defaults: "1000, seed=3". A function of the user is `function`.
+  virtual std::string arguments() const { return ""; }
   virtual std::unique_ptr<Iterator> iterator() const = 0;
   /// A pass that only shows what elements look like: without the buffers, threads and seeds of
   /// shuffle, cache and prefetch, so that a look changes no later pass.
@@ -120,6 +126,11 @@ class Plan {
       std::vector<std::shared_ptr<const Plan>> inputs) const {
     return nullptr;
   }
+  /// True: each pass has another order, because this operation gives it one.
+  virtual bool reshuffles() const { return false; }
+  /// True: a function of the user reads files that the elements of the only input name (flat_map
+  /// and interleave of a reader). FILE shares out those elements.
+  virtual bool function_reads_files() const { return false; }
   /// Of a source that reads files: which, else null.
   virtual const std::vector<std::string>* files() const { return nullptr; }
   /// Of such a source: the same one on other files.
@@ -128,11 +139,26 @@ class Plan {
   }
   const std::vector<std::shared_ptr<const Plan>>& inputs() const { return inputs_; }
 
+  std::string nest_text() const override;
+  std::shared_ptr<const NestObject> nest_spec() const override;
+
  private:
   std::vector<std::shared_ptr<const Plan>> inputs_;
 };
 
 using PlanPtr = std::shared_ptr<const Plan>;
+
+/// The pipeline as a tree, one line an operation with its arguments, the last one first and what it
+/// reads below it, two columns further in:
+///
+///     batch(32, drop_remainder=true)
+///       shuffle(1000, seed=1)
+///         map(function)
+///           range(0, 5000)
+///
+/// In code, name(), arguments() and inputs() say the same.
+std::string to_string(const Plan& plan);
+std::ostream& operator<<(std::ostream& out, const Plan& plan);
 
 /// The part of a dataset that is worker `index`'s by `policy`; kData: elements index,
 /// index + num_workers, …. InvalidArgument: another policy, an index that is no worker's, or kFile

@@ -5,7 +5,9 @@
 // element each; the order is always the same. A file is opened when its turn comes: NotFound and
 // the like surface there, and the pass goes on with the next file. An iterator's place is saved as
 // files and bytes; packed files are unpacked up to there when it is restored.
-// AutoShardPolicy::kFile gives each worker its own files.
+// AutoShardPolicy::kFile gives each worker its own files. The checksum of a packed file stands at
+// its end: elements in front of the DataLoss that it gives may be wrong, but for TFRecords, which
+// have their own.
 
 #include <cstdint>
 #include <optional>

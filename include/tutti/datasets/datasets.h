@@ -22,6 +22,15 @@ struct ImageDataset {
 /// which package brings it; DataLoss says what is wrong with a damaged one.
 ImageDataset fashion_mnist();
 
+/// CIFAR-10: 50,000 and 10,000 images of 32 x 32 x 3 in 10 classes. Read from the folder that
+/// TUTTI_DATASETS names, or its subfolders cifar-10-batches-bin and cifar10: the six files of the
+/// binary version (data_batch_1.bin to data_batch_5.bin, test_batch.bin), plain or gzip. NotFound
+/// says which file is missing and where it is to be had; DataLoss says what is wrong with a damaged
+/// one.
+ImageDataset cifar10();
+/// True when TUTTI_DATASETS names a folder with all of its files.
+bool has_cifar10();
+
 /// One IDX file of bytes: the magic, the sizes, then the bytes. DataLoss when the sizes and the
 /// file do not agree.
 Tensor read_idx(const std::string& path);

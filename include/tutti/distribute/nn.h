@@ -34,14 +34,19 @@ namespace internal {
 /// A Variable whose components become the given parameters (one a local replica), all equal to the
 /// first.
 Variable adopt_parameters(const std::string& name, std::vector<Tensor> parameters);
+/// A Variable whose components are the given buffers (one a local replica), each of which its
+/// replica goes on writing; outside replicas the first one's is read. Undefined under a strategy
+/// that keeps one copy for several replicas.
+Variable adopt_buffers(const std::string& name, std::vector<Tensor> buffers);
 /// Index of this thread's replica in the strategy; 0 outside replicas.
 std::size_t local_replica(const distribute::Strategy& strategy);
 }  // namespace internal
 
 /// A torch::nn::Module on every replica of the current strategy: parameters are mirrored variables
-/// (one storage on CPU), buffers are each replica's own. `Module<Net> net(args...)` makes
-/// `Net(args...)` once a replica and copies the first one's values. Buffers follow PyTorch's rules
-/// on each replica; outside replicas the first one's are seen.
+/// (one storage on CPU), buffers are each replica's own (and variables over them, buffers()).
+/// `Module<Net> net(args...)` makes `Net(args...)` once a replica and copies the first one's
+/// values. Buffers follow PyTorch's rules on each replica; outside replicas the first one's are
+/// seen.
 template <class M>
 class Module {
  public:
@@ -67,6 +72,9 @@ class Module {
   }
 
   const std::vector<Variable>& variables() const { return variables_; }
+  /// ON_READ variables over the module's buffers; none under CentralStorageStrategy with several
+  /// replicas.
+  const std::vector<Variable>& buffers() const { return buffers_; }
   std::vector<Variable> trainable_variables() const {
     std::vector<Variable> trainable;
     for (const Variable& variable : variables_) {
@@ -104,11 +112,19 @@ class Module {
         if (buffer != nullptr && buffer->defined()) buffer->copy_(item.value());
       }
     }
+    for (const auto& item : replicas_[0]->named_buffers()) {
+      std::vector<Tensor> copies;
+      for (auto& replica : replicas_) copies.push_back(replica->named_buffers()[item.key()]);
+      if (!item.value().defined()) continue;
+      Variable buffer = internal::adopt_buffers(item.key(), std::move(copies));
+      if (buffer.defined()) buffers_.push_back(std::move(buffer));
+    }
   }
 
   distribute::Strategy* strategy_;
   std::vector<std::shared_ptr<M>> replicas_;
   std::vector<Variable> variables_;
+  std::vector<Variable> buffers_;
 };
 
 }  // namespace tutti::nn

@@ -99,7 +99,7 @@ std::size_t per_replica_size(const T& value) {
   if constexpr (tutti::internal::kIsPerReplica<T>) {
     largest = value.size();
   } else if constexpr (tutti::internal::kIsRunTimeNest<T>) {
-    value.for_each(look);
+    value.for_each(look, look);
   } else if constexpr (tutti::internal::kIsMap<T>) {
     for (const auto& [key, item] : value) look(item);
   } else if constexpr (tutti::internal::kIsVector<T>) {
@@ -120,7 +120,7 @@ auto local_part(std::size_t replica, const T& value) {
     auto components = value.components();
     return components[std::min(replica, components.size() - 1)];
   } else if constexpr (tutti::internal::kIsRunTimeNest<T>) {
-    return value.map_leaves(part);
+    return value.map_components(part, part);
   } else if constexpr (tutti::internal::kIsMap<T>) {
     std::map<std::string, decltype(part(value.begin()->second))> parts;
     for (const auto& [key, item] : value) parts.emplace(key, part(item));

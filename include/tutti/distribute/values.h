@@ -25,6 +25,7 @@ template <class T>
 class DistributedValues {
  public:
   using value_type = T;
+  using OfStrings = DistributedValues<StringTensor>;  // beside these in a nest
   using Storage = std::conditional_t<std::is_same_v<T, bool>, std::deque<bool>,
                                      std::vector<T>>;  // vector<bool> has no references
   DistributedValues() = default;
@@ -61,6 +62,7 @@ class DistributedValues {
 template <class T>
 class PerReplica : public DistributedValues<T> {
  public:
+  using OfStrings = PerReplica<StringTensor>;
   using DistributedValues<T>::DistributedValues;
 };
 
@@ -75,6 +77,7 @@ std::size_t current_component(std::size_t size);
 template <class T>
 class Mirrored : public DistributedValues<T> {
  public:
+  using OfStrings = Mirrored<StringTensor>;
   using DistributedValues<T>::DistributedValues;
   /// This replica's component; the first one outside replicas.
   operator T() const {  // NOLINT: a mirrored value stands where the value does
@@ -85,8 +88,8 @@ class Mirrored : public DistributedValues<T> {
 namespace internal {
 template <class T>
 std::string component_text(const T& value) {
-  if constexpr (std::is_same_v<T, Tensor>) {
-    return tutti::to_string(value);
+  if constexpr (std::is_same_v<T, Tensor> || std::is_same_v<T, StringTensor>) {
+    return tutti::to_string(Nest(value));
   } else if constexpr (std::is_same_v<T, bool>) {
     return value ? "True" : "False";
   } else {
@@ -119,8 +122,7 @@ std::ostream& operator<<(std::ostream& out, const DistributedValues<T>& values) 
   return internal::print_components(out, "DistributedValues", values);
 }
 
-// ---- select: what replica r sees of an argument
-// ---------------------------------------------------------------------------------
+// ---- select: what replica r sees of an argument ----
 
 namespace internal {
 
@@ -165,7 +167,8 @@ requires(kIsDistributedValues<Values>) struct Select<NestOf<Values>> {
   using T = typename Values::value_type;
   static constexpr bool kDistributed = true;
   static NestOf<T> of(std::size_t replica, const NestOf<Values>& nest) {
-    return nest.map_leaves([replica](const Values& leaf) -> T { return leaf[replica]; });
+    const auto component = [replica](const auto& values) { return values[replica]; };
+    return nest.map_components(component, component);
   }
 };
 
@@ -236,8 +239,7 @@ inline constexpr bool kIsRunTimeNest<NestOf<T>> = true;
 template <class T>
 inline constexpr bool kIsNest = kIsMap<T> || kIsVector<T> || kIsTuple<T> || kIsRunTimeNest<T>;
 
-// ---- regroup: one result of each replica becomes a nest of PerReplica
-// ---------------------------------------------------------
+// ---- regroup: one result of each replica becomes a nest of PerReplica ----
 
 template <class T, template <class> class Wrap = PerReplica>
 struct Regroup {
@@ -349,7 +351,9 @@ template <class T, template <class> class Wrap>
 struct Regroup<NestOf<T>, Wrap> {
   using Type = NestOf<Wrap<T>>;
   static Type of(std::vector<NestOf<T>> results) {
+    using Strings = typename NestOf<T>::Strings;
     std::vector<std::vector<T>> leaves;
+    std::vector<std::vector<Strings>> strings;
     for (const auto& result : results) {
       if (!same_structure(result, results[0])) {
         throw InvalidArgument(
@@ -357,14 +361,18 @@ struct Regroup<NestOf<T>, Wrap> {
                 " on different replicas, expected the same; return the same structure everywhere"));
       }
       leaves.push_back(flatten(result));
+      strings.push_back(flatten_strings(result));
     }
-    std::size_t next = 0;
-    return results[0].map_leaves([&](const T&) {
-      std::vector<T> column;
-      for (auto& replica : leaves) column.push_back(replica[next]);
-      ++next;
-      return Wrap<T>(std::move(column));
-    });
+    const auto column = [](const auto& of_replicas, std::size_t at) {
+      auto items = of_replicas[0];
+      items.clear();
+      for (const auto& of_replica : of_replicas) items.push_back(of_replica[at]);
+      return items;
+    };
+    std::size_t leaf = 0, text = 0;
+    return results[0].map_components(
+        [&](const T&) { return Wrap<T>(column(leaves, leaf++)); },
+        [&](const Strings&) { return Wrap<Strings>(column(strings, text++)); });
   }
 };
 

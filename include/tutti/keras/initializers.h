@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -41,22 +42,31 @@ class Initializer {
   std::shared_ptr<const Impl> impl_;
 };
 
+/// With a `seed`, an initializer gives the same values each time it is asked for a shape, and draws
+/// nothing from the library's stream; two weights that share it start equal.
 namespace initializers {
+using Seed = std::optional<int64_t>;
 Initializer Zeros();
 Initializer Ones();
-Initializer Constant(double value);
-Initializer RandomNormal(double mean = 0, double stddev = 0.05);
-Initializer RandomUniform(double minval = -0.05, double maxval = 0.05);
-Initializer TruncatedNormal(double mean = 0, double stddev = 0.05);
+Initializer Constant(double value = 0);
+/// gain * the identity matrix; InvalidArgument for a shape that is no matrix.
+Initializer Identity(double gain = 1);
+Initializer RandomNormal(double mean = 0, double stddev = 0.05, Seed seed = {});
+Initializer RandomUniform(double minval = -0.05, double maxval = 0.05, Seed seed = {});
+/// Cut at two standard deviations.
+Initializer TruncatedNormal(double mean = 0, double stddev = 0.05, Seed seed = {});
+/// gain * a matrix with orthonormal rows or columns, whichever are fewer, of all dimensions but the
+/// last by the last; InvalidArgument for fewer than two dimensions.
+Initializer Orthogonal(double gain = 1, Seed seed = {});
 /// `mode` fan_in, fan_out or fan_avg; `distribution` truncated_normal, untruncated_normal or
 /// uniform.
 Initializer VarianceScaling(double scale = 1, const std::string& mode = "fan_in",
-                            const std::string& distribution = "truncated_normal");
-Initializer GlorotUniform();
-Initializer GlorotNormal();
-Initializer HeUniform();
-Initializer HeNormal();
-Initializer LecunUniform();
-Initializer LecunNormal();
+                            const std::string& distribution = "truncated_normal", Seed seed = {});
+Initializer GlorotUniform(Seed seed = {});
+Initializer GlorotNormal(Seed seed = {});
+Initializer HeUniform(Seed seed = {});
+Initializer HeNormal(Seed seed = {});
+Initializer LecunUniform(Seed seed = {});
+Initializer LecunNormal(Seed seed = {});
 }  // namespace initializers
 }  // namespace tutti::keras

@@ -1,6 +1,8 @@
 #pragma once
 // Layers: what turns a tensor into another, with weights. Handles in front, LayerImpl behind.
+// Symbolic tensors, by which layers are put together to functional models.
 
+#include <atomic>
 #include <concepts>
 #include <cstdint>
 #include <functional>
@@ -45,6 +47,12 @@ struct CallArguments {
   /// Shorter than the inputs, or empty: no more masks.
   std::vector<Tensor> masks = {};
   Tensor mask(std::size_t input) const { return input < masks.size() ? masks[input] : Tensor(); }
+  bool has_masks() const {
+    for (const Tensor& mask : masks) {
+      if (mask.defined()) return true;
+    }
+    return false;
+  }
 };
 
 /// Base of every layer. A layer is built once, by its first call or by build_for; in `run` replica
@@ -86,11 +94,16 @@ class LayerImpl {
   /// has several outputs.
   Tensor operator()(const Tensor& input, bool training);
   std::vector<Tensor> operator()(const std::vector<Tensor>& inputs, const CallArguments& arguments);
+  /// The same, and in `masks` the outputs' masks, undefined where they have none.
+  std::vector<Tensor> call_with_masks(const std::vector<Tensor>& inputs,
+                                      const CallArguments& arguments, std::vector<Tensor>& masks);
   /// Makes the weights for inputs of this shape (batch dimension included); a second call is
   /// without effect.
   void build_for(const Shape& input) { build_for(std::vector<Shape>{input}); }
   void build_for(const std::vector<Shape>& inputs);
   bool built() const { return built_; }
+  /// The inputs' shapes for which it was built; empty before.
+  const std::vector<Shape>& built_shapes() const { return built_shapes_; }
   /// Of one sample, as the user gave it; empty when not given.
   const Shape& input_shape() const { return input_shape_; }
 
@@ -110,7 +123,9 @@ class LayerImpl {
   virtual std::vector<Tensor> losses() const;
   /// Weights of more entries than `numel` become InvalidArgument: for layers from descriptions that
   /// are not trusted.
-  void limit_weights(int64_t numel) { weight_limit_ = numel; }
+  virtual void limit_weights(int64_t numel);
+  /// Counts the symbolic calls: the place of the next one, from 0.
+  int64_t next_symbolic_call() { return symbolic_calls_++; }
 
  protected:
   virtual void build(const Shape& input) {}
@@ -123,6 +138,14 @@ class LayerImpl {
                                        const CallArguments& arguments);
   /// False: inputs come as they are, whatever the policy (labels, indices held as floats).
   virtual bool autocasts() const { return true; }
+  /// True: integers (and booleans) become numbers of the compute dtype, as Keras' layers with
+  /// weights take them. Never where autocasts() is false.
+  virtual bool casts_integers() const { return has_weights(); }
+  /// call_all, and the outputs' masks. The default asks compute_mask for that of the first output,
+  /// and warns once where a mask ends here though nobody looked at it.
+  virtual std::vector<Tensor> call_masked(const std::vector<Tensor>& inputs,
+                                          const CallArguments& arguments,
+                                          std::vector<Tensor>& masks);
   virtual bool has_weights() const { return false; }
   Variable add_weight(const WeightOptions& options);
   /// The weight's value in the compute dtype, with gradient.
@@ -133,10 +156,13 @@ class LayerImpl {
   /// Adds a layer that belongs to this one: its weights, losses and trainable flag are counted
   /// here.
   void track(std::shared_ptr<LayerImpl> inner);
+  /// For containers, which may lose the layers that made them built.
+  void set_built(bool built) { built_ = built; }
 
  private:
   void build_now(const std::vector<Shape>& inputs);
   Tensor cast(const Tensor& input) const;
+  std::vector<Tensor> ready(const std::vector<Tensor>& inputs);
 
   std::string name_;
   Shape input_shape_;
@@ -145,9 +171,40 @@ class LayerImpl {
   int64_t weight_limit_ = std::numeric_limits<int64_t>::max();
   DTypePolicy policy_;
   bool mixed_ = false;  ///< compute and variable dtypes differ
+  std::vector<Shape> built_shapes_;
+  int64_t symbolic_calls_ = 0;
+  std::atomic<bool> mask_dropped_{false};  ///< and said so
   std::vector<std::shared_ptr<LayerImpl>> inner_;
   std::vector<Variable> weights_;
   std::vector<std::pair<Variable, Regularizer>> penalties_;
+};
+
+struct SymbolicCall;  // src/keras/model/symbolic.h
+
+/// What a layer's call with symbolic tensors gives: a tensor of which only shape and dtype are
+/// known. A handle; it keeps the layers that lead to it alive. Symbolic calls are made on one
+/// thread, outside replicas.
+class KerasTensor {
+ public:
+  KerasTensor() = default;
+  KerasTensor(std::shared_ptr<const SymbolicCall> call, std::size_t index)
+      : call_(std::move(call)), index_(index) {}
+  /// Batch dimension in front; -1 is unknown.
+  const Shape& shape() const;
+  /// An Input's own; of anything else the compute dtype of the layer that gives it.
+  at::ScalarType dtype() const;
+  /// The layer that gives it, and as which of its outputs.
+  const std::shared_ptr<LayerImpl>& layer() const;
+  std::size_t index() const { return index_; }
+  const std::shared_ptr<const SymbolicCall>& call() const { return call_; }
+  bool defined() const { return call_ != nullptr; }
+  bool is_same(const KerasTensor& other) const {
+    return call_ == other.call_ && index_ == other.index_;
+  }
+
+ private:
+  std::shared_ptr<const SymbolicCall> call_;
+  std::size_t index_ = 0;
 };
 
 /// A handle to a layer; copies share it. Every class of layers.h derives from it and adds only
@@ -164,13 +221,53 @@ class Layer {
   Tensor operator()(const Tensor& input, bool training = false) const {
     return (*impl_)(input, training);
   }
+  /// Several inputs, one output (InvalidArgument when there are more).
+  Tensor operator()(const std::vector<Tensor>& inputs, bool training = false) const;
+  /// All outputs.
+  std::vector<Tensor> call_all(const std::vector<Tensor>& inputs,
+                               const CallArguments& arguments = {}) const {
+    return (*impl_)(inputs, arguments);
+  }
+
+  /// Builds the layer when needed and notes the call, for a functional model (functional.h). A
+  /// layer called twice is shared. InvalidArgument for shapes that do not fit, and for a layer of
+  /// several outputs.
+  KerasTensor operator()(const KerasTensor& input) const;
+  KerasTensor operator()(const std::vector<KerasTensor>& inputs) const;
+  /// All outputs.
+  std::vector<KerasTensor> call_all(const std::vector<KerasTensor>& inputs) const;
+
   const std::shared_ptr<LayerImpl>& impl() const { return impl_; }
 
  private:
   std::shared_ptr<LayerImpl> impl_;
 };
 
+struct InputOptions {
+  at::ScalarType dtype = at::ScalarType::Float;
+  std::string name = "";
+};
+/// Where data come in: in a Sequential the shape of one sample, so that it is built at once; in a
+/// functional model the symbolic tensor that calls begin with (`Dense(10)(Input({4}))`). `shape` is
+/// without the batch axis; -1 is unknown.
+class Input : public Layer {
+ public:
+  explicit Input(const Shape& shape, const std::string& name = "")
+      : Input(shape, InputOptions{.name = name}) {}
+  Input(const Shape& shape, const InputOptions& options);
+  operator const KerasTensor&() const { return tensor_; }  // NOLINT: it is one
+  const KerasTensor& tensor() const { return tensor_; }
+
+ private:
+  KerasTensor tensor_;
+};
+
 /// A layer from its class name and config(); Unimplemented for an unknown class.
 Layer layer_from_config(const std::string& class_name, const std::string& config);
 
 }  // namespace tutti::keras::layers
+
+namespace tutti::keras {
+using layers::Input;
+using layers::KerasTensor;
+}  // namespace tutti::keras

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <variant>
@@ -16,19 +17,47 @@
 
 namespace tutti {
 
-enum class NestKind { kNone, kLeaf, kTuple, kList, kMap, kStrings };
+enum class NestKind { kNone, kLeaf, kTuple, kList, kMap, kStrings, kObject };
+
+/// What else may stand in a nest: a dataset, or, in a nest of specs, what is known of one.
+class NestObject {
+ public:
+  virtual ~NestObject() = default;
+  /// What stands for it in the text of a nest.
+  virtual std::string nest_text() const = 0;
+  /// What stands in its place in the nest's spec.
+  virtual std::shared_ptr<const NestObject> nest_spec() const = 0;
+};
+using NestObjectPtr = std::shared_ptr<const NestObject>;
+
+/// What strings are in a nest of these leaves: a StringTensor, or what the leaf says (one for each
+/// replica, in a nest of distributed values).
+template <class Leaf>
+struct NestStrings {
+  using Type = StringTensor;
+};
+template <class Leaf>
+requires requires { typename Leaf::OfStrings; }
+struct NestStrings<Leaf> {
+  using Type = typename Leaf::OfStrings;
+};
 
 /// A value type: copying copies the structure and the leaves (a Tensor leaf shares its storage).
 /// Maps are ordered by key, as TensorFlow flattens them. Strings stand in it as a StringTensor, a
 /// component that is no leaf: what visits leaves passes it by, what maps them keeps it as it is.
+/// So does an object.
 template <class Leaf>
 class NestOf {
  public:
+  using Strings = typename NestStrings<Leaf>::Type;
   NestOf() = default;  // NOLINT: the empty nest, Python's None
   NestOf(Leaf leaf)
       : value_(std::in_place_index<1>, std::move(leaf)) {}  // NOLINT: a leaf is a nest
-  NestOf(StringTensor strings)
+  NestOf(Strings strings)
       : value_(std::in_place_index<3>, std::move(strings)) {}  // NOLINT: so are strings
+  /// `object` is not null.
+  NestOf(NestObjectPtr object)
+      : value_(std::in_place_index<4>, std::move(object)) {}  // NOLINT: and objects
   static NestOf tuple(std::vector<NestOf> items) {
     return NestOf(NestKind::kTuple, {}, std::move(items));
   }
@@ -49,6 +78,7 @@ class NestOf {
     if (value_.index() == 0) return NestKind::kNone;
     if (value_.index() == 1) return NestKind::kLeaf;
     if (value_.index() == 3) return NestKind::kStrings;
+    if (value_.index() == 4) return NestKind::kObject;
     return std::get<2>(value_).kind;
   }
   bool is_leaf() const { return value_.index() == 1; }
@@ -63,10 +93,16 @@ class NestOf {
 
   bool is_strings() const { return value_.index() == 3; }
   /// The strings themselves. Throws InvalidArgument when this is something else.
-  const StringTensor& strings() const {
+  const Strings& strings() const {
     if (!is_strings())
       throw InvalidArgument(cat("nest: found ", structure(), ", expected strings"));
     return std::get<3>(value_);
+  }
+  /// The object itself. Throws InvalidArgument when this is something else.
+  const NestObjectPtr& object() const {
+    if (kind() != NestKind::kObject)
+      throw InvalidArgument(cat("nest: found ", structure(), ", expected a dataset"));
+    return std::get<4>(value_);
   }
 
   /// Children of a tuple, list or map (a map's in the order of keys()); empty for anything else.
@@ -97,7 +133,8 @@ class NestOf {
     throw NotFound(cat("nest: key \"", key, "\", expected one of ", join(keys(), ", ")));
   }
 
-  /// The structure with `*` for each leaf and `strings` for strings: `(*, {a: *})`.
+  /// The structure with `*` for each leaf, `strings` for strings and the text of an object:
+  /// `(*, {a: *})`.
   std::string structure() const {
     switch (kind()) {
       case NestKind::kNone:
@@ -106,6 +143,8 @@ class NestOf {
         return "*";
       case NestKind::kStrings:
         return "strings";
+      case NestKind::kObject:
+        return std::get<4>(value_)->nest_text();
       case NestKind::kTuple:
         return cat("(", join_items(), size() == 1 ? ",)" : ")");
       case NestKind::kList:
@@ -123,17 +162,49 @@ class NestOf {
     for (const NestOf& item : items()) item.for_each(visit);
   }
 
-  /// The same structure with every leaf replaced by `function(leaf)`.
+  /// Leaves and strings in order, depth first.
+  template <class OnLeaf, class OnStrings>
+  void for_each(OnLeaf&& on_leaf, OnStrings&& on_strings) const {
+    if (is_leaf()) return on_leaf(std::get<1>(value_));
+    if (is_strings()) return on_strings(std::get<3>(value_));
+    for (const NestOf& item : items()) item.for_each(on_leaf, on_strings);
+  }
+
+  /// The same structure with every leaf replaced by `function(leaf)`. InvalidArgument when there
+  /// are strings that cannot stand beside the new leaves.
   template <class Function>
   auto map_leaves(Function&& function) const
       -> NestOf<std::decay_t<std::invoke_result_t<Function&, const Leaf&>>> {
     using Result = NestOf<std::decay_t<std::invoke_result_t<Function&, const Leaf&>>>;
-    if (kind() == NestKind::kNone) return Result();
-    if (is_leaf()) return Result(function(std::get<1>(value_)));
-    if (is_strings()) return Result(std::get<3>(value_));
+    return map_components(function, [](const Strings& strings) -> typename Result::Strings {
+      if constexpr (std::is_same_v<typename Result::Strings, Strings>) {
+        return strings;
+      } else {
+        throw InvalidArgument("nest: strings, expected tensors only; take the strings out of it");
+      }
+    });
+  }
+
+  /// The same with strings replaced by `on_strings(strings)`, strings or a nest.
+  template <class OnLeaf, class OnStrings>
+  auto map_components(OnLeaf&& on_leaf, OnStrings&& on_strings) const
+      -> NestOf<std::decay_t<std::invoke_result_t<OnLeaf&, const Leaf&>>> {
+    using Result = NestOf<std::decay_t<std::invoke_result_t<OnLeaf&, const Leaf&>>>;
+    return map_parts<Result>([&](const NestOf& part) {
+      if (part.is_leaf()) return Result(on_leaf(std::get<1>(part.value_)));
+      if (part.is_strings()) return Result(on_strings(std::get<3>(part.value_)));
+      return part.kind() == NestKind::kNone ? Result() : Result(std::get<4>(part.value_));
+    });
+  }
+
+  /// The same tuples, lists and maps with every other part (a leaf, strings, an object, None)
+  /// replaced by the nest `function(part)`.
+  template <class Result, class Function>
+  Result map_parts(Function&& function) const {
+    if (value_.index() != 2) return function(*this);
     std::vector<Result> mapped;
     mapped.reserve(size());
-    for (const NestOf& item : items()) mapped.push_back(item.map_leaves(function));
+    for (const NestOf& item : items()) mapped.push_back(item.template map_parts<Result>(function));
     return Result(kind(), keys(), std::move(mapped));
   }
 
@@ -157,7 +228,7 @@ class NestOf {
     return text;
   }
 
-  std::variant<std::monostate, Leaf, Branch, StringTensor> value_;
+  std::variant<std::monostate, Leaf, Branch, Strings, NestObjectPtr> value_;
 };
 
 /// A nest of tensors: one element of a dataset, for example.
@@ -168,6 +239,13 @@ std::vector<Leaf> flatten(const NestOf<Leaf>& nest) {
   std::vector<Leaf> leaves;
   nest.for_each([&](const Leaf& leaf) { leaves.push_back(leaf); });
   return leaves;
+}
+
+template <class Leaf>
+std::vector<typename NestOf<Leaf>::Strings> flatten_strings(const NestOf<Leaf>& nest) {
+  std::vector<typename NestOf<Leaf>::Strings> all;
+  nest.for_each([](const Leaf&) {}, [&](const auto& strings) { all.push_back(strings); });
+  return all;
 }
 
 template <class A, class B>

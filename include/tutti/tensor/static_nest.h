@@ -1,6 +1,6 @@
 #pragma once
-// Bridge between static nests (tuple, pair, vector, map<string, …> of tensors, to any depth) and
-// run-time Nests.
+// Bridge between static nests (tuple, pair, vector, map<string, …> of tensors and strings, to any
+// depth) and run-time Nests.
 
 #include <concepts>
 #include <map>
@@ -45,6 +45,13 @@ template <>
 struct NestTraits<StringTensor> {
   static Nest to_nest(const StringTensor& strings) { return Nest(strings); }
   static StringTensor from_nest(const Nest& nest) { return nest.strings(); }
+};
+
+/// A scalar of strings.
+template <>
+struct NestTraits<std::string> {
+  static Nest to_nest(const std::string& text) { return Nest(StringTensor(text)); }
+  static std::string from_nest(const Nest& nest) { return nest.strings().item(); }
 };
 
 template <class... Items>

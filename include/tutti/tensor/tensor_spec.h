@@ -24,6 +24,7 @@ struct TensorSpec {
   bool unknown_rank = false;
 
   static TensorSpec of(const Tensor& tensor);
+  static TensorSpec of(const StringTensor& strings);
   /// `TensorSpec(shape=(None, 28), dtype=float32)`.
   std::string to_string() const;
   /// True when a tensor of `other`'s shape and dtype may stand where this is asked for.
@@ -38,10 +39,11 @@ std::ostream& operator<<(std::ostream& out, const TensorSpec& spec);
 /// A nest of specs, with the layout that `element_spec()` prints (one line up to 80 columns, else
 /// one component a line).
 using SpecNest = NestOf<TensorSpec>;
+/// Tensors and strings become specs, an object what stands for it in one.
 SpecNest spec_of(const Nest& nest);
 std::ostream& operator<<(std::ostream& out, const SpecNest& spec);
 
-/// TensorFlow's name of a dtype: "float32", "int64", "bool", "bfloat16", … and back
+/// TensorFlow's name of a dtype: "float32", "int64", "bool", "string", "bfloat16", … and back
 /// (InvalidArgument for an unknown name).
 std::string dtype_name(at::ScalarType dtype);
 at::ScalarType dtype_from_name(const std::string& name);

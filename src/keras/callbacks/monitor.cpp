@@ -40,10 +40,14 @@ bool Monitor::better(double value, const std::optional<double>& best) const {
 
 bool Monitor::goes_up(const Model* model) const {
   const std::string plain = name_.starts_with("val_") ? name_.substr(4) : name_;
-  for (const metrics::Metric& metric :
-       model == nullptr ? std::vector<metrics::Metric>{} : model->metrics()) {
-    if (metric.name() == plain && metric.direction() != metrics::Direction::kUnknown)
-      return metric.direction() == metrics::Direction::kUp;
+  if (model != nullptr) {
+    // "out_accuracy" is the metric "accuracy" of the output "out".
+    const std::vector<std::string> names = model->metrics_names();
+    const std::vector<metrics::Metric> metrics = model->metrics();
+    for (std::size_t i = 0; i < std::min(names.size(), metrics.size()); ++i) {
+      if (names[i] == plain && metrics[i].direction() != metrics::Direction::kUnknown)
+        return metrics[i].direction() == metrics::Direction::kUp;
+    }
   }
   return plain.find("acc") != std::string::npos || plain.starts_with("fmeasure") ||
          plain.ends_with("auc");

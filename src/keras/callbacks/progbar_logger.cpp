@@ -82,13 +82,9 @@ ProgressBar::Values values_of(const Model* model, const Logs& logs) {
     values.emplace_back(*found);
     rest.erase(found);
   };
-  const std::vector<metrics::Metric> metrics = model->metrics();
+  const std::vector<std::string> names = model->metrics_names();
   for (const char* prefix : {"", "val_"}) {
-    take(cat(prefix, "loss"));
-    for (const metrics::Metric& metric : metrics) {
-      take(cat(prefix, metric.name()));
-      take(cat(prefix, "weighted_", metric.name()));
-    }
+    for (const std::string& name : names) take(cat(prefix, name));
   }
   for (const auto& value : rest) values.emplace_back(value);
   return values;

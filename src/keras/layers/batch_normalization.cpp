@@ -3,68 +3,82 @@
 // they are the first replica's (what TensorFlow's numbers show, see
 // tests/golden/data/training.json). Synchronized ones are the same everywhere.
 
-#include "keras/layers/config.h"
+#include "keras/layers/normalization.h"
 #include "tutti/distribute/strategy.h"
 
 namespace tutti::keras::layers {
 namespace {
 
-class BatchNormalizationImpl : public LayerImpl {
- public:
-  explicit BatchNormalizationImpl(const BatchNormalizationOptions& options)
-      : LayerImpl("BatchNormalization", options.name, options.input_shape), options_(options) {}
-  std::string class_name() const override { return "BatchNormalization"; }
-  std::string config() const override {
-    Json json = base_config(*this);
-    json.update({{"axis", options_.axis},
-                 {"momentum", options_.momentum},
-                 {"epsilon", options_.epsilon},
-                 {"center", options_.center},
-                 {"scale", options_.scale},
-                 {"synchronized", options_.synchronized}});
-    return json.dump();
+struct BatchNormalizationArguments {
+  BatchNormalizationOptions options;
+  template <class Io>
+  void visit(Io&& io) {
+    io("axis", options.axis);
+    io("momentum", options.momentum);
+    visit_affine(io, options);
+    io("moving_mean_initializer", options.moving_mean_initializer);
+    io("moving_variance_initializer", options.moving_variance_initializer);
+    io("synchronized", options.synchronized);
   }
+};
+
+class BatchNormalizationImpl final : public AffineLayer<BatchNormalizationArguments> {
+ public:
+  explicit BatchNormalizationImpl(BatchNormalizationArguments arguments)
+      : AffineLayer("BatchNormalization", std::move(arguments)) {}
+  bool uses_masks() const override { return true; }
   Shape compute_output_shape(const Shape& input) const override {
     const auto rank = static_cast<int64_t>(input.size());
-    if (rank < 2 || input.back() < 1 || (options_.axis != -1 && options_.axis != rank - 1)) {
+    const int64_t axis = options().axis < 0 ? options().axis + rank : options().axis;
+    if (rank < 2 || axis < 1 || axis >= rank || input[static_cast<std::size_t>(axis)] < 1) {
       throw InvalidArgument(cat("BatchNormalization [", name(), "]: input of shape ",
-                                shape_text(input), " with axis ", options_.axis,
-                                ", expected rank 2 or more, a known last dimension and axis -1"));
+                                shape_text(input), " with axis ", options().axis,
+                                ", expected rank 2 or more, and an axis behind the batch's of "
+                                "known size"));
     }
     return input;
   }
 
  protected:
-  bool has_weights() const override { return true; }
   void build(const Shape& input) override {
-    const Shape shape{input.back()};
-    if (options_.scale)
-      gamma_ = add_weight({.name = "gamma", .shape = shape, .initializer = initializers::Ones()});
-    if (options_.center)
-      beta_ = add_weight({.name = "beta", .shape = shape, .initializer = initializers::Zeros()});
-    moving_mean_ = add_moving("moving_mean", shape, initializers::Zeros());
-    moving_variance_ = add_moving("moving_variance", shape, initializers::Ones());
+    const auto rank = static_cast<int64_t>(input.size());
+    axis_ = options().axis < 0 ? options().axis + rank : options().axis;
+    last_ = axis_ == rank - 1;
+    const Shape shape{input[static_cast<std::size_t>(axis_)]};
+    add_affine(shape);
+    moving_mean_ = add_moving("moving_mean", shape, options().moving_mean_initializer);
+    moving_variance_ = add_moving("moving_variance", shape, options().moving_variance_initializer);
   }
-  Tensor call(const Tensor& input, bool training) override {
-    const Tensor scale = options_.scale ? gamma_.value() : Tensor();
-    const Tensor shift = options_.center ? beta_.value() : Tensor();
-    if (!training || !trainable())
-      return normalized(input, moving_mean_.value(), moving_variance_.value(), scale, shift);
-    if (options_.synchronized && distribute::get_replica_context() != nullptr)
-      return synchronized_call(input, scale, shift);
-    if (input.numel() == 0)
-      return normalized(input, moving_mean_.value(), moving_variance_.value(), scale, shift);
-    const Tensor channels_first = with_channels_second(input);
-    auto [output, mean, inverse_deviation] = at::native_batch_norm(
-        channels_first, scale, shift, {}, {}, /*training=*/true, /*momentum=*/0, options_.epsilon);
-    {
-      at::NoGradGuard no_grad;
-      move(mean, inverse_deviation.pow(-2).sub_(options_.epsilon));
-    }
-    return like_input(output, input);
+  std::vector<Tensor> call_all(const std::vector<Tensor>& inputs,
+                               const CallArguments& context) override {
+    const Tensor x = widened(inputs.at(0));
+    const Tensor mask = context.training ? context.mask(0) : Tensor();
+    return {narrowed(output_of(x, mask, context.training && trainable()))};
   }
 
  private:
+  Tensor output_of(const Tensor& input, const Tensor& mask, bool training) {
+    if (training && options().synchronized && distribute::get_replica_context() != nullptr)
+      return synchronized_output(input, mask);
+    if (training && input.numel() > 0) {
+      if (!mask.defined()) return normalized_batch(input);
+      const Tensor rows = rows_of(input, mask);
+      if (rows.size(0) > 0) {
+        const auto [variance, mean] = at::var_mean(rows, at::IntArrayRef{0}, /*correction=*/0);
+        move(mean, variance);
+        return normalized(input, mean, variance);
+      }
+    }
+    return normalized(input, widened(moving_mean_.value()), widened(moving_variance_.value()));
+  }
+  Tensor normalized_batch(const Tensor& input) {
+    const Tensor channels_second = with_channels_second(input);
+    auto [output, mean, inverse_deviation] =
+        at::native_batch_norm(channels_second, gamma(), beta(), {}, {}, /*training=*/true,
+                              /*momentum=*/0, options().epsilon);
+    move(mean, inverse_deviation.detach().pow(-2).sub_(options().epsilon));
+    return like_input(output, input);
+  }
   Variable add_moving(const char* weight_name, const Shape& shape, const Initializer& initializer) {
     return add_weight({.name = weight_name,
                        .shape = shape,
@@ -73,41 +87,65 @@ class BatchNormalizationImpl : public LayerImpl {
                        .synchronization = VariableSynchronization::kOnRead,
                        .aggregation = VariableAggregation::kOnlyFirstReplica});
   }
-  static Tensor with_channels_second(const Tensor& input) {
-    if (input.dim() == 2) return input;
-    if (input.dim() == 4) return to_channels_first(input);
-    return input.reshape({-1, input.size(-1)});
+  /// As views where LibTorch takes them: [batch, channels, …].
+  Tensor with_channels_second(const Tensor& input) const {
+    if (axis_ == 1) return input;
+    if (last_ && input.dim() != 4) return input.reshape({-1, input.size(-1)});
+    return input.movedim(axis_, 1);
   }
-  static Tensor like_input(const Tensor& output, const Tensor& input) {
-    if (input.dim() == 4) return to_channels_last(output);
-    return input.dim() == 2 ? output : output.view(input.sizes());
+  Tensor like_input(const Tensor& output, const Tensor& input) const {
+    if (axis_ == 1) return output;
+    if (last_ && input.dim() != 4) return output.view(input.sizes());
+    return output.movedim(1, axis_);
   }
-  Tensor normalized(const Tensor& input, const Tensor& mean, const Tensor& variance,
-                    const Tensor& scale, const Tensor& shift) const {
-    Tensor factor = (variance + options_.epsilon).rsqrt();
-    if (scale.defined()) factor = factor * scale;
+  /// [rows, channels]: every position of every sample, or those that the mask counts.
+  Tensor rows_of(const Tensor& input, const Tensor& mask) const {
+    const Tensor channels_last = last_ ? input : input.movedim(axis_, -1);
+    const int64_t channels = input.size(axis_);
+    const Tensor rows = channels_last.reshape({input.numel() / channels, channels});
+    if (!mask.defined()) return rows;
+    if (!last_ || mask.dim() >= input.dim())
+      throw InvalidArgument(cat("BatchNormalization [", name(), "]: a mask of shape ",
+                                shape_text(mask.sizes()), " for an input of shape ",
+                                shape_text(input.sizes()), " and axis ", axis_,
+                                ", expected a mask of fewer axes, and channels last"));
+    const Tensor counts =
+        mask_for(mask, input.dim() - 1).expand(input.sizes().slice(0, input.dim() - 1));
+    return rows.index({counts.reshape({-1})});
+  }
+  /// One number a channel, made to broadcast with the input.
+  Tensor spread(const Tensor& numbers, const Tensor& input) const {
+    if (last_) return numbers;
+    Shape shape(static_cast<std::size_t>(input.dim()), 1);
+    shape[static_cast<std::size_t>(axis_)] = -1;
+    return numbers.view(shape);
+  }
+  Tensor normalized(const Tensor& input, const Tensor& mean, const Tensor& variance) const {
+    Tensor factor = (variance + options().epsilon).rsqrt();
+    if (const Tensor scale = gamma(); scale.defined()) factor = factor * scale;
     Tensor offset = -mean * factor;
-    if (shift.defined()) offset = offset + shift;
-    return input * factor + offset;
+    if (const Tensor shift = beta(); shift.defined()) offset = offset + shift;
+    return input * spread(factor, input) + spread(offset, input);
   }
   void move(const Tensor& mean, const Tensor& variance) {
-    move_one(moving_mean_, mean);
-    move_one(moving_variance_, variance);
+    at::NoGradGuard no_grad;
+    move_one(moving_mean_, mean.detach());
+    move_one(moving_variance_, variance.detach());
   }
   void move_one(Variable& moving, const Tensor& batch) {
     const distribute::ReplicaContext* replica = distribute::get_replica_context();
     const bool one_copy = moving.strategy().parameter_device().has_value();
     if (one_copy && replica != nullptr && replica->replica_id_in_sync_group() > 0) return;
     Tensor value = moving.value();
-    value.mul_(options_.momentum).add_(batch, 1 - options_.momentum);
+    value.mul_(options().momentum).add_(batch, 1 - options().momentum);
     if (distribute::in_cross_replica_context()) moving.assign(value);  // there, value() was a copy
   }
   /// Sums, sums of squares and the number of rows are added over the replicas, with their
   /// gradients. Each replica brings them as its own mean and deviations, added in double: a float32
   /// sum of squares less the squared mean would lose digits where the mean is large.
-  Tensor synchronized_call(const Tensor& input, const Tensor& scale, const Tensor& shift) {
-    const int64_t channels = input.size(-1);
-    const Tensor rows = input.reshape({input.numel() / channels, channels});
+  Tensor synchronized_output(const Tensor& input, const Tensor& mask) {
+    const int64_t channels = input.size(axis_);
+    const Tensor rows = rows_of(input, mask);
     const auto number = static_cast<double>(rows.size(0));
     Tensor mean = rows.sum(0).to(at::kDouble), deviations = mean;  // zeros of an empty batch
     if (number > 0) {
@@ -123,43 +161,30 @@ class BatchNormalizationImpl : public LayerImpl {
     const Tensor all_mean = sums.narrow(0, 0, channels) / count;
     const Tensor variance =
         (sums.narrow(0, channels, channels) / count - all_mean.square()).clamp_min(0);
-    {
-      at::NoGradGuard no_grad;
-      if (sums[2 * channels].item<double>() > 0) {
-        move(all_mean.detach().to(input.scalar_type()), variance.detach().to(input.scalar_type()));
-      }
-    }
-    Tensor factor = (variance + options_.epsilon).rsqrt().to(input.scalar_type());
-    if (scale.defined()) factor = factor * scale;
-    const Tensor output = (input - all_mean.to(input.scalar_type())) * factor;
-    return shift.defined() ? output + shift : output;
+    if (sums[2 * channels].item<double>() > 0)
+      move(all_mean.to(input.scalar_type()), variance.to(input.scalar_type()));
+    Tensor factor = (variance + options().epsilon).rsqrt().to(input.scalar_type());
+    if (const Tensor scale = gamma(); scale.defined()) factor = factor * scale;
+    const Tensor output =
+        (input - spread(all_mean.to(input.scalar_type()), input)) * spread(factor, input);
+    const Tensor shift = beta();
+    return shift.defined() ? output + spread(shift, input) : output;
   }
 
-  BatchNormalizationOptions options_;
-  Variable gamma_, beta_, moving_mean_, moving_variance_;
+  int64_t axis_ = 1;
+  bool last_ = true;
+  Variable moving_mean_, moving_variance_;
 };
 
 }  // namespace
 
 BatchNormalization::BatchNormalization(const BatchNormalizationOptions& options)
-    : Layer(std::make_shared<BatchNormalizationImpl>(options)) {}
+    : Layer(std::make_shared<BatchNormalizationImpl>(BatchNormalizationArguments{options})) {}
 
 namespace {
 
-Layer batch_normalization_from(const Json& json, const LayerBase& base) {
-  BatchNormalizationOptions options;
-  options.axis = member<int64_t>(json, "axis", -1);
-  options.momentum = member<double>(json, "momentum", 0.99);
-  options.epsilon = member<double>(json, "epsilon", 1e-3);
-  options.center = member<bool>(json, "center", true);
-  options.scale = member<bool>(json, "scale", true);
-  options.synchronized = member<bool>(json, "synchronized", false);
-  options.name = base.name;
-  options.input_shape = base.input_shape;
-  return BatchNormalization(options);
-}
-
-constexpr LayerEntry kBatchNormalization[] = {{"BatchNormalization", batch_normalization_from}};
+constexpr LayerEntry kBatchNormalization[] = {
+    {"BatchNormalization", make_configured<BatchNormalizationImpl>}};
 
 }  // namespace
 

@@ -7,6 +7,7 @@
 
 #include "base/mutex.h"
 #include "keras/json.h"
+#include "tutti/base/log.h"
 #include "tutti/distribute/strategy.h"
 #include "tutti/keras/layers.h"
 
@@ -75,15 +76,20 @@ void LayerImpl::set_trainable(bool trainable) {
   for (const auto& layer : inner_) layer->set_trainable(trainable);
 }
 
+void LayerImpl::limit_weights(int64_t numel) {
+  weight_limit_ = numel;
+  for (const auto& layer : inner_) layer->limit_weights(numel);
+}
+
 void LayerImpl::track(std::shared_ptr<LayerImpl> inner) { inner_.push_back(std::move(inner)); }
 
 Tensor LayerImpl::cast(const Tensor& input) const {
   if (!input.defined())
     throw InvalidArgument(
         cat(class_name(), " [", name_, "]: an undefined input, expected a batch"));
-  const bool fits = input.scalar_type() == policy_.compute_dtype();
-  return fits || !autocasts() || !input.is_floating_point() ? input
-                                                            : input.to(policy_.compute_dtype());
+  if (input.scalar_type() == policy_.compute_dtype() || !autocasts()) return input;
+  const bool casts = input.is_floating_point() || casts_integers();
+  return casts ? input.to(policy_.compute_dtype()) : input;
 }
 
 namespace {
@@ -102,8 +108,7 @@ Tensor LayerImpl::operator()(const Tensor& input, bool training) {
   return call(ready, training);
 }
 
-std::vector<Tensor> LayerImpl::operator()(const std::vector<Tensor>& inputs,
-                                          const CallArguments& arguments) {
+std::vector<Tensor> LayerImpl::ready(const std::vector<Tensor>& inputs) {
   std::vector<Tensor> ready;
   ready.reserve(inputs.size());
   for (const Tensor& input : inputs) ready.push_back(cast(input));
@@ -112,7 +117,33 @@ std::vector<Tensor> LayerImpl::operator()(const std::vector<Tensor>& inputs,
     for (const Tensor& input : ready) shapes.push_back(shape_of_batch(input));
     build_for(shapes);
   }
-  return call_all(ready, arguments);
+  return ready;
+}
+
+std::vector<Tensor> LayerImpl::operator()(const std::vector<Tensor>& inputs,
+                                          const CallArguments& arguments) {
+  return call_all(ready(inputs), arguments);
+}
+
+std::vector<Tensor> LayerImpl::call_with_masks(const std::vector<Tensor>& inputs,
+                                               const CallArguments& arguments,
+                                               std::vector<Tensor>& masks) {
+  return call_masked(ready(inputs), arguments, masks);
+}
+
+std::vector<Tensor> LayerImpl::call_masked(const std::vector<Tensor>& inputs,
+                                           const CallArguments& arguments,
+                                           std::vector<Tensor>& masks) {
+  std::vector<Tensor> outputs = call_all(inputs, arguments);
+  masks.assign(outputs.size(), Tensor());
+  if (!masks.empty()) masks[0] = compute_mask(inputs, arguments);
+  if (arguments.has_masks() && !supports_masking() && !uses_masks() &&
+      !mask_dropped_.exchange(true)) {
+    log_warning("layer [", name_, "]: ", class_name(),
+                " was given a mask, which it does not support and which ends here: what follows "
+                "counts the steps that were to be left out");
+  }
+  return outputs;
 }
 
 // Each of these two pairs has one that the layer overrides; the other one asks it.
@@ -164,6 +195,7 @@ void LayerImpl::build_now(const std::vector<Shape>& inputs) {
   if (built_) return;
   compute_output_shapes(inputs);  // says what is wrong with the shape before anything is made
   build_all(inputs);
+  built_shapes_ = inputs;
   built_ = true;
 }
 

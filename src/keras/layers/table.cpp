@@ -5,17 +5,55 @@
 namespace tutti::keras::layers {
 
 Layer layer_from_config(const std::string& class_name, const std::string& config) {
-  const Json json = parse_object(cat("layer ", class_name), config);
+  return layer_from_json(class_name, parse_object(cat("layer ", class_name), config));
+}
+
+Layer layer_from_json(const std::string& class_name, const Json& json, const LayerLimits& limits) {
+  if (limits.depth < 0)
+    throw DataLoss(cat("layer ", class_name, ": models nested too deep; the file is damaged"));
+  if (!json.is_object())
+    throw DataLoss(cat("layer ", class_name,
+                       ": a configuration that is no JSON object, expected "
+                       "one; the file is damaged"));
+  if (member<std::string>(json, "data_format", "channels_last") != "channels_last") {
+    throw Unimplemented(cat("layer: a ", class_name,
+                            " whose data_format is channels_first, expected channels_last, the "
+                            "only one here; transpose the images"));
+  }
+  const std::string dtype = member<std::string>(json, "dtype", "");
   const LayerBase base{member<std::string>(json, "name", ""),
-                       member<Shape>(json, "input_shape", {})};
-  for (const LayerFamily& family :
-       {simple_layers(), kernel_layers(), batch_normalization_layers()}) {
+                       member<Shape>(json, "input_shape", {}),
+                       member<bool>(json, "trainable", true),
+                       dtype.empty() ? "float32" : dtype,
+                       {limits.weight_entries, limits.depth - 1}};
+  for (const LayerFamily& family : {core_layers(),
+                                    activation_layers(),
+                                    convolution_layers(),
+                                    merging_layers(),
+                                    batch_normalization_layers(),
+                                    normalization_layers(),
+                                    pooling_layers(),
+                                    regularization_layers(),
+                                    reshaping_layers(),
+                                    embedding_layers(),
+                                    recurrent_cells(),
+                                    recurrent_layers(),
+                                    sequence_wrappers(),
+                                    attention_layers(),
+                                    encoding_layers(),
+                                    image_preprocessing_layers(),
+                                    augmentation_layers(),
+                                    lookup_layers(),
+                                    text_layers(),
+                                    input_layers(),
+                                    model_layers()}) {
     for (const LayerEntry& entry : family) {
       if (class_name != entry.class_name) continue;
       Layer layer = entry.make(json, base);
-      layer->set_trainable(member<bool>(json, "trainable", true));
-      const std::string dtype = member<std::string>(json, "dtype", "");
-      if (!layer->built()) layer->set_dtype_policy(dtype.empty() ? "float32" : dtype);
+      layer->limit_weights(limits.weight_entries);
+      // Not set when true: layers inside this one may have been told otherwise.
+      if (!base.trainable) layer->set_trainable(false);
+      if (!layer->built()) layer->set_dtype_policy(base.dtype);
       return layer;
     }
   }

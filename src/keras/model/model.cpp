@@ -1,55 +1,297 @@
-// Structure of models: weights, summary, Sequential.
+// Structure of models: building, weights, models as layers.
 
 #include "tutti/keras/model.h"
 
-#include <cstdio>
-#include <iostream>
+#include <c10/util/Type.h>
 
 #include "distribute/variable_checkpoint.h"
+#include "keras/model/model_body.h"
+#include "keras/model/scope.h"
 #include "keras/training/training_state.h"
+#include "tutti/distribute/nn.h"
 #include "tutti/keras/layers.h"
 
 namespace tutti::keras {
+
+std::string automatic_name(const std::string& class_name);
+
 namespace {
 
-void check_built(const Model& model, const char* operation) {
-  if (model.built()) return;
-  throw FailedPrecondition(
-      cat(operation, " [", model.name(),
-          "]: the model is not built, so it has no weights yet; give the first layer an "
-          "input_shape, call build(), or call the model once"));
+/// `ns::Outer::Net<int>` → Net.
+std::string class_name_of(const Model& model) {
+  std::string name = c10::demangle(typeid(model).name());
+  name = name.substr(0, name.find('<'));
+  const auto colon = name.rfind(':');
+  return colon == std::string::npos ? name : name.substr(colon + 1);
 }
 
 }  // namespace
 
-Tensor Model::operator()(const Tensor& x, bool training) {
+void in_strategy_of(const Model& model, FunctionRef<void()> make_weights) {
+  distribute::Strategy& current = distribute::get_strategy();
+  if (&current == &model.strategy()) return make_weights();
+  if (!current.is_default()) {
+    throw FailedPrecondition(
+        cat("build [", model.name(), "]: called under ", current.name(), ", expected under ",
+            model.strategy().name(),
+            ", to which the model belongs; make the model inside the scope in which it is used"));
+  }
+  auto scope = model.strategy().scope();
+  make_weights();
+}
+
+int64_t Batch::rows() const {
+  if (x.defined()) return x.size(0);
+  int64_t rows = -1;
+  auto look = [&](auto&& self, const Nest& nest) -> void {
+    if (rows >= 0) return;
+    if (nest.is_leaf()) rows = nest.leaf().size(0);
+    if (nest.is_strings()) rows = nest.strings().size(0);
+    for (const Nest& item : nest.items()) self(self, item);
+  };
+  look(look, x_nest);
+  return std::max<int64_t>(rows, 0);
+}
+
+Model::Model(std::string name)
+    : name_(std::move(name)),
+      strategy_(&distribute::get_strategy()),
+      policy_(mixed_precision::global_policy()),
+      training_(std::make_unique<Training>(strategy_->num_local_replicas())) {}
+
+Model::Model(std::shared_ptr<ModelBody> body) : Model(body->name()) { body_ = std::move(body); }
+
+Model::~Model() = default;
+
+const std::string& Model::name() const {
+  // Only now is the class of the user's own known.
+  std::call_once(named_, [&] {
+    if (name_.empty()) name_ = automatic_name(class_name_of(*this));
+  });
+  return name_;
+}
+
+void Model::set_name(const std::string& name) {
+  this->name();
+  name_ = name;
+  if (body_) body_->set_name(name);
+}
+
+// ---- calls
+
+Tensor Model::call(const Tensor& x, bool training) {
+  Nest outputs = call_all(Nest(x), training);
+  if (!outputs.is_leaf())
+    throw InvalidArgument(cat("model [", name(), "]: outputs of the structure ",
+                              outputs.structure(), ", expected one tensor; call it with a Nest"));
+  return std::move(outputs.leaf());
+}
+
+Nest Model::call_all(const Nest& inputs, bool training) {
+  if (!inputs.is_leaf())
+    throw InvalidArgument(cat("model [", name(), "]: inputs of the structure ", inputs.structure(),
+                              ", expected one tensor; a model of several inputs overrides "
+                              "call_all"));
+  return call(inputs.leaf(), training);
+}
+
+Tensor Model::ready(const Tensor& x) const {
   if (!x.defined() || x.dim() == 0) {
-    throw InvalidArgument(cat("model [", name_, "]: an input ",
+    throw InvalidArgument(cat("model [", name(), "]: an input ",
                               x.defined() ? "that is a scalar" : "that is undefined",
                               ", expected a batch"));
   }
-  if (!built()) {
-    layers::Shape shape = x.sizes().vec();
-    shape[0] = -1;
-    distribute::once_for_all_replicas("build", [&] { build(shape); });
+  const at::ScalarType compute = policy_.compute_dtype();
+  return x.scalar_type() == compute || !x.is_floating_point() ? x : x.to(compute);
+}
+
+void Model::build_before_call(const Tensor& first) {
+  layers::Shape shape = first.sizes().vec();
+  shape[0] = -1;
+  distribute::once_for_all_replicas("build", [&] {
+    if (built()) return;
+    struct Mark {
+      bool& mark;
+      ~Mark() { mark = false; }
+    } in_call{in_first_call_};
+    in_first_call_ = true;
+    build(shape);
+  });
+}
+
+Tensor Model::operator()(const Tensor& x, bool training) {
+  const Tensor input = ready(x);
+  if (!built()) build_before_call(input);
+  Tensor output = call(input, training);
+  if (!called_) called_ = true;
+  return output;
+}
+
+Nest Model::operator()(const Nest& inputs, bool training) {
+  Nest cast;
+  if (inputs.is_leaf()) {
+    cast = Nest(ready(inputs.leaf()));
+  } else {
+    cast = inputs.map_leaves([&](const Tensor& leaf) { return ready(leaf); });
   }
-  return call(x.scalar_type() == at::kFloat ? x : x.to(at::kFloat), training);
+  if (!built()) {
+    const std::vector<Tensor> leaves = flatten(cast);
+    if (!leaves.empty()) build_before_call(leaves[0]);
+  }
+  Nest outputs = call_all(cast, training);
+  if (!called_) called_ = true;
+  return outputs;
+}
+
+Nest Model::operator()(const std::vector<Tensor>& inputs, bool training) {
+  return (*this)(to_nest(inputs), training);
+}
+
+void Model::build(const layers::Shape& input_shape) {
+  if (in_first_call_ || built()) return;  // the call itself builds
+  layers::Shape one_row = input_shape;
+  for (int64_t& size : one_row) size = size < 0 ? 1 : size;
+  in_strategy_of(*this, [&] {
+    at::NoGradGuard no_grad;
+    call_all(Nest(at::zeros(one_row, at::TensorOptions(policy_.compute_dtype()))),
+             /*training=*/false);
+  });
+  called_ = true;
+}
+
+bool Model::built() const {
+  if (called_) return true;
+  const auto all = layers();
+  for (const layers::Layer& layer : all) {
+    if (!layer->built()) return false;
+  }
+  return !all.empty() || !variables_.empty();
+}
+
+// ---- layers
+
+std::vector<layers::Layer> Model::layers() const { return layers_; }
+
+layers::Layer Model::get_layer(const std::string& name) const {
+  std::vector<std::string> names;
+  for (const layers::Layer& layer : layers()) {
+    if (layer->name() == name) return layer;
+    names.push_back(layer->name());
+  }
+  throw NotFound(
+      cat("get_layer [", this->name(), "]: \"", name, "\", expected one of ", join(names, ", ")));
+}
+
+void Model::track_layer(const layers::Layer& layer) {
+  if (layer.impl() == nullptr)
+    throw InvalidArgument("track: an empty layer handle, expected a layer");
+  for (const layers::Layer& known : layers_) {
+    if (known.impl() == layer.impl()) return;
+  }
+  layers_.push_back(layer);
+}
+
+Variable Model::track(const Variable& variable) {
+  if (!variable.defined())
+    throw InvalidArgument("track: an empty variable, expected one that has a value");
+  variables_.push_back(variable);
+  return variable;
+}
+
+layers::Layer Model::layer() const {
+  if (body_ == nullptr)
+    throw InvalidArgument(cat("model [", name(),
+                              "]: of a class of your own, which is no layer by itself; pass a "
+                              "std::shared_ptr of it to as_layer"));
+  return layers::Layer(body_);
+}
+
+namespace {
+
+/// A model of the user's own class inside another one.
+class ModelLayer : public layers::LayerImpl {
+ public:
+  explicit ModelLayer(std::shared_ptr<Model> model)
+      : LayerImpl("Model", model->name(), {}), model_(std::move(model)) {}
+  std::string class_name() const override { return class_name_of(*model_); }
+  std::string config() const override { return Json{{"name", name()}}.dump(); }
+  std::vector<layers::Shape> compute_output_shapes(
+      const std::vector<layers::Shape>& inputs) const override {
+    at::NoGradGuard no_grad;
+    std::vector<Nest> zeros;
+    for (layers::Shape shape : inputs) {
+      for (int64_t& size : shape) size = size < 0 ? 1 : size;
+      zeros.emplace_back(
+          at::zeros(shape, at::TensorOptions(model_->dtype_policy().compute_dtype())));
+    }
+    std::vector<layers::Shape> shapes;
+    for (const Tensor& output : flatten((*model_)(nest_of(std::move(zeros))))) {
+      shapes.push_back(output.sizes().vec());
+      if (!shapes.back().empty()) shapes.back()[0] = -1;
+    }
+    return shapes;
+  }
+  void set_trainable(bool trainable) override {
+    LayerImpl::set_trainable(trainable);
+    model_->set_trainable(trainable);
+  }
+  std::vector<Variable> weights() const override { return model_->weights(); }
+  std::vector<Variable> trainable_weights() const override { return model_->trainable_variables(); }
+  std::vector<Tensor> losses() const override { return model_->losses(); }
+
+ protected:
+  bool casts_integers() const override { return false; }
+  void build_all(const std::vector<layers::Shape>&) override {}  // by compute_output_shapes
+  std::vector<Tensor> call_all(const std::vector<Tensor>& inputs,
+                               const layers::CallArguments& arguments) override {
+    std::vector<Nest> items(inputs.begin(), inputs.end());
+    return flatten((*model_)(nest_of(std::move(items)), arguments.training));
+  }
+
+ private:
+  static Nest nest_of(std::vector<Nest> items) {
+    return items.size() == 1 ? std::move(items[0]) : Nest::tuple(std::move(items));
+  }
+  std::shared_ptr<Model> model_;
+};
+
+}  // namespace
+
+layers::Layer as_layer(std::shared_ptr<Model> model) {
+  if (model == nullptr) throw InvalidArgument("as_layer: an empty pointer, expected a model");
+  const bool plain = typeid(*model) == typeid(Sequential) || typeid(*model) == typeid(Functional);
+  if (plain) return model->layer();
+  return layers::Layer(std::make_shared<ModelLayer>(std::move(model)));
+}
+
+// ---- weights
+
+void Model::check_built(const char* operation) const {
+  if (built()) return;
+  throw FailedPrecondition(
+      cat(operation, " [", name(),
+          "]: the model is not built, so it has no weights yet; give the first layer an "
+          "input_shape, call build(), or call the model once"));
 }
 
 std::vector<Variable> Model::weights() const {
-  check_built(*this, "weights");
-  std::vector<Variable> all;
+  check_built("weights");
+  std::vector<Variable> all = variables_;
   for (const layers::Layer& layer : layers()) {
-    for (const Variable& weight : layer->weights()) all.push_back(weight);
+    for (Variable& weight : layer->weights()) all.push_back(std::move(weight));
   }
   return all;
 }
 
 std::vector<Variable> Model::trainable_variables() const {
-  check_built(*this, "trainable_variables");
+  check_built("trainable_variables");
   std::vector<Variable> all;
+  if (!trainable()) return all;
+  for (const Variable& variable : variables_) {
+    if (variable.trainable()) all.push_back(variable);
+  }
   for (const layers::Layer& layer : layers()) {
-    for (const Variable& weight : layer->trainable_weights()) all.push_back(weight);
+    for (Variable& weight : layer->trainable_weights()) all.push_back(std::move(weight));
   }
   return all;
 }
@@ -65,6 +307,23 @@ std::vector<Variable> Model::non_trainable_variables() const {
   return others;
 }
 
+std::vector<std::pair<std::string, Variable>> Model::named_variables() const {
+  std::vector<std::pair<std::string, Variable>> named;
+  for (Variable& weight : weights()) {
+    std::string name = weight.name();
+    named.emplace_back(std::move(name), std::move(weight));
+  }
+  return named;
+}
+
+bool Model::trainable() const { return body_ ? body_->trainable() : trainable_; }
+
+void Model::set_trainable(bool trainable) {
+  trainable_ = trainable;
+  if (body_) return body_->set_trainable(trainable);
+  for (const layers::Layer& layer : layers()) layer->set_trainable(trainable);
+}
+
 std::vector<Tensor> Model::get_weights() const {
   std::vector<Tensor> values;
   for (const Variable& weight : weights()) values.push_back(weight.read_value().contiguous());
@@ -74,17 +333,17 @@ std::vector<Tensor> Model::get_weights() const {
 void Model::set_weights(const std::vector<Tensor>& values) {
   const std::vector<Variable> own = weights();
   if (values.size() != own.size()) {
-    throw InvalidArgument(cat("set_weights [", name_, "]: ", values.size(), " tensors for ",
+    throw InvalidArgument(cat("set_weights [", name(), "]: ", values.size(), " tensors for ",
                               own.size(), " weights, expected one each"));
   }
   for (std::size_t i = 0; i < own.size(); ++i) {
     if (!values[i].defined()) {
-      throw InvalidArgument(cat("set_weights [", name_, "]: an undefined tensor for ",
+      throw InvalidArgument(cat("set_weights [", name(), "]: an undefined tensor for ",
                                 own[i].name(), ", expected ", shape_text(own[i].sizes()),
                                 "; nothing was changed"));
     }
     if (values[i].sizes() != own[i].sizes()) {
-      throw InvalidArgument(cat("set_weights [", name_, "]: shape ", shape_text(values[i].sizes()),
+      throw InvalidArgument(cat("set_weights [", name(), "]: shape ", shape_text(values[i].sizes()),
                                 " for ", own[i].name(), ", expected ", shape_text(own[i].sizes()),
                                 "; nothing was changed"));
     }
@@ -100,6 +359,7 @@ int64_t Model::count_params() const {
 }
 
 std::vector<Tensor> Model::losses() const {
+  if (body_) return body_->losses();
   std::vector<Tensor> all;
   for (const layers::Layer& layer : layers()) {
     for (Tensor& loss : layer->losses()) all.push_back(std::move(loss));
@@ -107,207 +367,8 @@ std::vector<Tensor> Model::losses() const {
   return all;
 }
 
-void Model::summary() const { summary(std::cout); }
-
-// ---- the table
-
-namespace {
-
-std::string with_commas(int64_t number) {
-  std::string digits = std::to_string(number);
-  for (int64_t at = static_cast<int64_t>(digits.size()) - 3; at > 0; at -= 3)
-    digits.insert(static_cast<std::size_t>(at), 1, ',');
-  return digits;
-}
-
-std::string memory_text(int64_t bytes) {
-  const char* units[] = {"B", "KB", "MB", "GB", "TB"};
-  double size = static_cast<double>(bytes);
-  int unit = 0;
-  for (; size >= 1024 && unit < 4; ++unit) size /= 1024;
-  char text[64];
-  std::snprintf(text, sizeof(text), "%.2f %s", size, units[unit]);
-  return text;
-}
-
-std::string padded(const std::string& text, std::size_t width, bool right = false) {
-  const std::string fill(width - std::min(width, text.size()), ' ');
-  return right ? fill + text : text + fill;
-}
-
-std::string rule(const char* left, const char* middle, const char* right, const char* dash) {
-  std::string line = left;
-  const int widths[] = {33, 24, 15};
-  for (int column = 0; column < 3; ++column) {
-    for (int i = 0; i < widths[column]; ++i) line += dash;
-    line += column < 2 ? middle : right;
-  }
-  return line + "\n";
-}
-
-/// Cut at blanks, and where a word is too long inside it, so that no line is longer than `width`.
-std::vector<std::string> wrapped(const std::string& text, std::size_t width) {
-  std::vector<std::string> lines{""};
-  for (std::string word : split(text, ' ')) {
-    if (!lines.back().empty() && lines.back().size() + 1 + word.size() > width)
-      lines.emplace_back();
-    for (; word.size() > width; word.erase(0, width)) {
-      lines.back() = word.substr(0, width);
-      lines.emplace_back();
-    }
-    lines.back() += (lines.back().empty() ? "" : " ") + word;
-  }
-  return lines;
-}
-
-struct Counts {
-  int64_t number = 0;
-  int64_t bytes = 0;
-  void add(const Variable& variable) {
-    number += variable.numel();
-    bytes += variable.numel() * static_cast<int64_t>(c10::elementSize(variable.dtype()));
-  }
-  std::string text() const { return cat(with_commas(number), " (", memory_text(bytes), ")"); }
-};
-
-}  // namespace
-
-void Model::summary(std::ostream& out) const {
-  check_built(*this, "summary");
-  std::string text = cat("Model: \"", name_, "\"\n");
-  text += rule("┏", "┳", "┓", "━");
-  text += cat("┃ ", padded("Layer (type)", 31), " ┃ ", padded("Output Shape", 22), " ┃ ",
-              padded("Param #", 13, true), " ┃\n");
-  text += rule("┡", "╇", "┩", "━");
-  layers::Shape shape;
-  if (const auto* sequential = dynamic_cast<const Sequential*>(this))
-    shape = sequential->input_shape();
-  bool first = true;
-  for (const layers::Layer& layer : layers()) {
-    if (!shape.empty()) shape = layer->compute_output_shape(shape);
-    if (layer->class_name() == "InputLayer") continue;
-    if (!first) text += rule("├", "┼", "┤", "─");
-    first = false;
-    int64_t params = 0;
-    for (const Variable& weight : layer->weights()) params += weight.numel();
-    const auto names = wrapped(cat(layer->name(), " (", layer->class_name(), ")"), 31);
-    const auto shapes = wrapped(shape.empty() ? "?" : shape_text(shape), 22);
-    for (std::size_t i = 0; i < std::max(names.size(), shapes.size()); ++i) {
-      text += cat("│ ", padded(i < names.size() ? names[i] : "", 31), " │ ",
-                  padded(i < shapes.size() ? shapes[i] : "", 22), " │ ",
-                  padded(i == 0 ? with_commas(params) : "", 13, true), " │\n");
-    }
-  }
-  text += rule("└", "┴", "┘", "─");
-  Counts trainable, others, optimizer;
-  for (const Variable& variable : trainable_variables()) trainable.add(variable);
-  for (const Variable& variable : non_trainable_variables()) others.add(variable);
-  if (training_->compiled && training_->optimizer.built()) {
-    for (const std::string& slot : training_->optimizer.slot_names()) {
-      for (const Variable& variable : training_->optimizer.slots(slot)) optimizer.add(variable);
-    }
-    optimizer.number += 2;  // iteration and learning rate, as Keras counts them
-    optimizer.bytes += 12;
-  }
-  const Counts total{trainable.number + others.number + optimizer.number,
-                     trainable.bytes + others.bytes + optimizer.bytes};
-  text += cat(" Total params: ", total.text(), "\n Trainable params: ", trainable.text(),
-              "\n Non-trainable params: ", others.text(), "\n");
-  if (optimizer.number > 0) text += cat(" Optimizer params: ", optimizer.text(), "\n");
-  out << text << std::flush;
-}
-
-// ---- Sequential
-
-namespace {
-
-/// Weights belong to the model's strategy, wherever the model is built from.
-void in_strategy_of(const Model& model, FunctionRef<void()> make_weights) {
-  distribute::Strategy& current = distribute::get_strategy();
-  if (&current == &model.strategy()) return make_weights();
-  if (!current.is_default()) {
-    throw FailedPrecondition(
-        cat("build [", model.name(), "]: called under ", current.name(), ", expected under ",
-            model.strategy().name(),
-            ", to which the model belongs; make the model inside the scope in which it is used"));
-  }
-  auto scope = model.strategy().scope();
-  make_weights();
-}
-
-layers::Shape output_shape(const std::vector<layers::Layer>& layers, layers::Shape shape) {
-  for (const layers::Layer& layer : layers) shape = layer->compute_output_shape(shape);
-  return shape;
-}
-
-}  // namespace
-
-Sequential::Sequential(std::vector<layers::Layer> layers, const SequentialOptions& options)
-    : Model(options.name) {
-  for (const layers::Layer& layer : layers) append(layer);
-  build_if_known();
-}
-
-Sequential::~Sequential() = default;
-
-void Sequential::append(const layers::Layer& layer) {
-  if (layer.impl() == nullptr)
-    throw InvalidArgument(
-        cat("Sequential [", name(), "]: an empty layer handle, expected a layer"));
-  for (const layers::Layer& earlier : layers_) {
-    if (earlier->name() == layer->name()) {
-      throw InvalidArgument(cat("Sequential [", name(), "]: a second layer of the name \"",
-                                layer->name(),
-                                "\", expected each name once; give it "
-                                "another .name"));
-    }
-  }
-  layers_.push_back(layer);
-}
-
-void Sequential::build_if_known() {
-  if (built_ || layers_.empty() || layers_[0]->input_shape().empty()) return;
-  layers::Shape shape = layers_[0]->input_shape();
-  shape.insert(shape.begin(), -1);
-  build(shape);
-}
-
-void Sequential::add(const layers::Layer& layer) {
-  const layers::Shape shape = built_ ? output_shape(layers_, input_shape_) : layers::Shape{};
-  append(layer);
-  try {
-    if (built_) {
-      in_strategy_of(*this, [&] { layer->build_for(shape); });
-    } else {
-      build_if_known();
-    }
-  } catch (...) {
-    layers_.pop_back();
-    throw;
-  }
-}
-
-void Sequential::build(const layers::Shape& input_shape) {
-  if (built_) return;
-  if (layers_.empty())
-    throw FailedPrecondition(
-        cat("build [", name(), "]: a model without layers, expected at least one; call add()"));
-  output_shape(layers_, input_shape);  // says what does not fit before any weight is made
-  in_strategy_of(*this, [&] {
-    layers::Shape shape = input_shape;
-    for (const layers::Layer& layer : layers_) {
-      layer->build_for(shape);
-      shape = layer->compute_output_shape(shape);
-    }
-  });
-  input_shape_ = input_shape;
-  built_ = true;
-}
-
-Tensor Sequential::call(const Tensor& x, bool training) {
-  Tensor output = x;
-  for (const layers::Layer& layer : layers_) output = layer(output, training);
-  return output;
+void Model::note_masks(const std::vector<Tensor>& outputs, const std::vector<Tensor>& masks) {
+  training_->note_masks(nn::internal::local_replica(*strategy_), outputs, masks);
 }
 
 }  // namespace tutti::keras

@@ -21,7 +21,7 @@ Json described(const Part& part) {
   return {{"class_name", part.class_name()}, {"config", Json::parse(part.config())}};
 }
 
-Json metric_specs(const std::vector<MetricSpec>& specs) {
+Json metric_list(const std::vector<MetricSpec>& specs) {
   Json list = Json::array();
   for (const MetricSpec& spec : specs) {
     if (spec.metric().defined()) {
@@ -33,8 +33,18 @@ Json metric_specs(const std::vector<MetricSpec>& specs) {
   return list;
 }
 
-std::vector<MetricSpec> metrics_from(const Json& list) {
-  std::vector<MetricSpec> specs;
+/// A list for the only output or one metric an output; {"lists": …} or {"by_name": …} for several.
+Json metric_specs(const Metrics& metrics) {
+  Json lists = Json::array(), by_name = Json::object();
+  for (const MetricList& list : metrics.lists()) lists.push_back(metric_list(list));
+  for (const auto& [name, list] : metrics.by_name()) by_name[name] = metric_list(list);
+  if (!lists.empty()) return {{"lists", lists}};
+  if (!by_name.empty()) return {{"by_name", by_name}};
+  return metric_list(metrics.list());
+}
+
+MetricList metric_list_from(const Json& list) {
+  MetricList specs;
   for (const Json& item : list) {
     if (item.is_string()) {
       specs.emplace_back(item.get<std::string>());
@@ -61,6 +71,68 @@ void warn_of_own_statistics(const Model& model, const Variable& weight) {
                  "synchronized = true"));
     return;
   }
+}
+
+Metrics metrics_from(const Json& json) {
+  if (!json.is_object()) return Metrics(std::vector<MetricSpec>(metric_list_from(json)));
+  std::vector<MetricList> lists;
+  std::map<std::string, MetricList> by_name;
+  const Json several = member<Json>(json, "lists", Json::array());
+  const Json named = member<Json>(json, "by_name", Json::object());
+  for (const Json& list : several) lists.push_back(metric_list_from(list));
+  for (const auto& [name, list] : named.items()) by_name[name] = metric_list_from(list);
+  return lists.empty() ? Metrics(std::move(by_name)) : Metrics(std::move(lists));
+}
+
+Json loss_json(const losses::Loss& loss) { return loss.defined() ? described(loss) : Json(); }
+
+losses::Loss loss_from(const Json& json) {
+  if (json.is_null()) return {};
+  return losses::Loss::from_config(member<std::string>(json, "class_name", ""),
+                                   member<Json>(json, "config", Json::object()).dump());
+}
+
+/// One for all; {"list": …} or {"by_name": …} for several outputs.
+template <class T, class ToJson>
+Json per_output_json(const PerOutput<T>& given, ToJson&& to_json) {
+  if (given.all()) return to_json(*given.all());
+  Json list = Json::array(), by_name = Json::object();
+  for (const T& item : given.list()) list.push_back(to_json(item));
+  for (const auto& [name, item] : given.by_name()) by_name[name] = to_json(item);
+  if (given.is_list()) return {{"list", list}};
+  return by_name.empty() ? Json() : Json{{"by_name", by_name}};
+}
+
+template <class T, class FromJson>
+PerOutput<T> per_output_from(const Json& json, FromJson&& from_json) {
+  if (json.is_null()) return {};
+  if (json.is_object() && json.contains("list")) {
+    std::vector<T> list;
+    for (const Json& item : json["list"]) list.push_back(from_json(item));
+    return list;
+  }
+  if (json.is_object() && json.contains("by_name")) {
+    std::map<std::string, T> by_name;
+    const Json named = member<Json>(json, "by_name", Json::object());
+    for (const auto& [name, item] : named.items()) by_name.emplace(name, from_json(item));
+    return by_name;
+  }
+  return from_json(json);
+}
+
+Json losses_json(const PerOutput<losses::Loss>& loss) { return per_output_json(loss, loss_json); }
+PerOutput<losses::Loss> losses_from(const Json& json) {
+  return per_output_from<losses::Loss>(json, loss_from);
+}
+Json weights_json(const PerOutput<double>& weights) {
+  return per_output_json(weights, [](double weight) { return Json(weight); });
+}
+PerOutput<double> weights_from(const Json& json) {
+  return per_output_from<double>(json, [](const Json& item) {
+    if (!item.is_number())
+      throw DataLoss("load_model: a loss weight that is no number; the file is damaged");
+    return item.get<double>();
+  });
 }
 
 /// Weights are saved once, in the user's layout; ON_READ ones as their aggregate.
@@ -157,7 +229,8 @@ struct ModelFile {
     const Model::Training& training = *model.training_;
     Json json = optimizer_part(training.optimizer);
     json["optimizer"] = described(training.optimizer);
-    json["loss"] = described(training.loss);
+    json["loss"] = losses_json(training.loss);
+    json["loss_weights"] = weights_json(training.loss_weights);
     json["metrics"] = metric_specs(training.metric_specs);
     json["weighted_metrics"] = metric_specs(training.weighted_metric_specs);
     json["steps_per_execution"] = training.steps_per_execution;
@@ -226,12 +299,11 @@ struct ModelFile {
                                const std::string& path) {
     CompileOptions options;
     const Json optimizer = member<Json>(json, "optimizer", Json::object());
-    const Json loss = member<Json>(json, "loss", Json::object());
     options.optimizer = optimizers::Optimizer::from_config(
         member<std::string>(optimizer, "class_name", ""),
         member<Json>(optimizer, "config", Json::object()).dump());
-    options.loss = losses::Loss::from_config(member<std::string>(loss, "class_name", ""),
-                                             member<Json>(loss, "config", Json::object()).dump());
+    options.loss = losses_from(member<Json>(json, "loss", Json()));
+    options.loss_weights = weights_from(member<Json>(json, "loss_weights", Json()));
     options.metrics = metrics_from(member<Json>(json, "metrics", Json::array()));
     options.weighted_metrics = metrics_from(member<Json>(json, "weighted_metrics", Json::array()));
     options.steps_per_execution = member<int64_t>(json, "steps_per_execution", 1);
@@ -292,7 +364,7 @@ void Model::save(const std::string& path) const {
   check_outside_replicas("save", path);
   const auto* sequential = dynamic_cast<const Sequential*>(this);
   if (sequential == nullptr) {
-    throw Unimplemented(cat("save [", name_,
+    throw Unimplemented(cat("save [", name(),
                             "]: a model of a class of your own has no description, expected a "
                             "Sequential; use save_weights"));
   }
@@ -303,7 +375,7 @@ void Model::save(const std::string& path) const {
     layers.push_back(
         {{"class_name", layer->class_name()}, {"config", Json::parse(layer->config())}});
   Json json{
-      {"format", kFormatVersion}, {"kind", "sequential"}, {"name", name_}, {"layers", layers}};
+      {"format", kFormatVersion}, {"kind", "sequential"}, {"name", name()}, {"layers", layers}};
   json["input_shape"] = sequential->input_shape();
   if (compiled()) {
     json["compiled"] = ModelFile::compiled_part(*this);

@@ -101,8 +101,8 @@ void TrainLoop::make_state(Model& model, const Step& step) {
   model.strategy().run_replicas([&](int replica) {
     at::NoGradGuard no_grad;
     const Batch& batch = step.batches[static_cast<std::size_t>(replica)];
-    const Tensor y_pred = model(batch.x, /*training=*/false);
-    if (!batch.y.defined()) return;
+    const Nest y_pred = model(batch.inputs(), /*training=*/false);
+    if (batch.targets().kind() == NestKind::kNone) return;
     model.compute_loss(batch, y_pred);
     model.update_metrics(batch, y_pred);
   });

@@ -1,20 +1,16 @@
 // compile, fit, evaluate, predict: arguments are checked and turned into sources of steps.
 
+#include <algorithm>
 #include <cmath>
 
 #include "keras/training/train_loop.h"
+#include "tutti/base/log.h"
 
 namespace tutti::keras {
-
-std::string automatic_name(const std::string& class_name);
 
 namespace {
 
 constexpr int64_t kDefaultBatchSize = 32;
-
-Tensor rows_of(const Tensor& array, int64_t begin, int64_t end) {
-  return array.defined() ? array.narrow(0, begin, end - begin) : array;
-}
 
 void check_options(const FitOptions& options) {
   if (options.epochs < 1 || options.initial_epoch < 0) {
@@ -25,9 +21,7 @@ void check_options(const FitOptions& options) {
     throw InvalidArgument(
         cat("fit: steps_per_epoch ", *options.steps_per_epoch, ", expected at least 1, or none"));
   }
-  if (options.validation_freq < 1)
-    throw InvalidArgument(
-        cat("fit: validation_freq ", options.validation_freq, ", expected at least 1"));
+  options.validation_freq.check();
   if (options.validation_steps && *options.validation_steps < 1) {
     throw InvalidArgument(
         cat("fit: validation_steps ", *options.validation_steps, ", expected at least 1, or none"));
@@ -48,7 +42,7 @@ void check_end(const char* operation, const distribute::DistributedPlan& plan,
 }
 
 void refuse_array_options(const char* operation, const std::optional<int64_t>& batch_size,
-                          const Tensor& sample_weight, double validation_split = 0) {
+                          const Arrays& sample_weight, double validation_split = 0) {
   if (batch_size || sample_weight.defined() || validation_split != 0) {
     throw InvalidArgument(cat(
         operation,
@@ -79,7 +73,8 @@ std::unique_ptr<StepSource> validation_source(const ValidationData& data, const 
     const auto& [x, y, weight] = *data.arrays();
     const int64_t batch =
         options.validation_batch_size.value_or(options.batch_size.value_or(kDefaultBatchSize));
-    return array_source("fit (validation_data)", {x, y, weight}, batch, false, strategy);
+    return array_source("fit (validation_data)", {x, y, weight}, batch, Shuffle::Kind::kNone,
+                        strategy);
   }
   auto plan = data.distributed();
   if (data.plan()) plan = strategy.distribute_dataset(data::Dataset<Nest>(data.plan())).plan();
@@ -90,33 +85,57 @@ std::unique_ptr<StepSource> validation_source(const ValidationData& data, const 
 
 }  // namespace
 
-Model::Model(std::string name)
-    : name_(name.empty() ? automatic_name("Sequential") : std::move(name)),
-      strategy_(&distribute::get_strategy()),
-      training_(std::make_unique<Training>()) {}
+Shuffle::Shuffle(const char* word) : kind_(Kind::kBatches), given_(true) {
+  if (std::string(word) != "batch")
+    throw InvalidArgument(cat("fit: shuffle \"", word, "\", expected true, false or \"batch\""));
+}
 
-Model::~Model() = default;
+bool ValidationFrequency::is_due(int64_t epoch) const {
+  if (every_ > 0) return (epoch + 1) % every_ == 0;
+  return std::find(epochs_.begin(), epochs_.end(), epoch + 1) != epochs_.end();
+}
 
-void Model::compile(const CompileOptions& options) {
-  if (options.steps_per_execution < 1) {
-    throw InvalidArgument(cat("compile [", name_, "]: steps_per_execution ",
-                              options.steps_per_execution, ", expected at least 1"));
+void ValidationFrequency::check() const {
+  if (epochs_.empty() && every_ < 1)
+    throw InvalidArgument(cat("fit: validation_freq ", every_, ", expected at least 1"));
+  for (int64_t epoch : epochs_) {
+    if (epoch < 1)
+      throw InvalidArgument(
+          cat("fit: epoch ", epoch, " in validation_freq, expected epochs from 1 on"));
   }
-  for (const auto& list : {options.metrics, options.weighted_metrics}) {
+}
+
+namespace {
+
+void check_metrics(const Metrics& metrics) {
+  auto check = [](const std::vector<MetricSpec>& list) {
     for (const MetricSpec& spec : list) {
       if (!spec.metric().defined()) metrics::check_name(spec.name());
     }
+  };
+  check(metrics.list());
+  for (const MetricList& list : metrics.lists()) check(list);
+  for (const auto& [name, list] : metrics.by_name()) check(list);
+}
+
+}  // namespace
+
+void Model::compile(const CompileOptions& options) {
+  if (options.steps_per_execution < 1) {
+    throw InvalidArgument(cat("compile [", name(), "]: steps_per_execution ",
+                              options.steps_per_execution, ", expected at least 1"));
   }
-  if (!options.loss.defined())
-    throw InvalidArgument(
-        cat("compile [", name_, "]: no loss, expected one, e.g. .loss = \"mse\""));
-  auto training = std::make_unique<Training>();
+  check_metrics(options.metrics);
+  check_metrics(options.weighted_metrics);
+  auto training = std::make_unique<Training>(strategy_->num_local_replicas());
   training->compiled = true;
   training->optimizer = options.optimizer;
   training->loss = options.loss;
+  training->loss_weights = options.loss_weights;
   training->metric_specs = options.metrics;
   training->weighted_metric_specs = options.weighted_metrics;
   training->steps_per_execution = options.steps_per_execution;
+  training->auto_scale_loss = options.auto_scale_loss;
   training_ = std::move(training);
 }
 
@@ -125,12 +144,21 @@ bool Model::compiled() const { return training_->compiled; }
 optimizers::Optimizer& Model::optimizer() {
   if (!compiled())
     throw FailedPrecondition(
-        cat("optimizer [", name_,
+        cat("optimizer [", name(),
             "]: the model is not compiled, so it has no optimizer; call compile() first"));
   return training_->optimizer;
 }
 
 namespace {
+
+Nest class_weights(const char* operation, const Arrays& y, const Arrays& sample_weight,
+                   const std::map<int64_t, double>& class_weight) {
+  if (sample_weight.defined())
+    throw InvalidArgument(cat(operation, ": class_weight and sample_weight, expected one of them"));
+  if (!y.defined())
+    throw InvalidArgument(cat(operation, ": class_weight without labels, expected y"));
+  return weights_of_classes(operation, unwrapped(y), class_weight);
+}
 
 void check_compiled(const Model& model, const char* operation) {
   if (model.compiled()) return;
@@ -141,35 +169,29 @@ void check_compiled(const Model& model, const char* operation) {
 
 }  // namespace
 
-History Model::fit(const Tensor& x, const Tensor& y, const FitOptions& options) {
+History Model::fit(const Arrays& x, const Arrays& y, const FitOptions& options) {
   check_compiled(*this, "fit");
   check_options(options);
-  Tensor weight = options.sample_weight;
-  if (!options.class_weight.empty()) {
-    if (weight.defined())
-      throw InvalidArgument("fit: class_weight and sample_weight, expected one of them");
-    if (!y.defined()) throw InvalidArgument("fit: class_weight without labels, expected y");
-    weight = weights_of_classes(y, options.class_weight);
-  }
+  Nest weight = options.sample_weight;
+  if (!options.class_weight.empty())
+    weight = class_weights("fit", y, options.sample_weight, options.class_weight);
   const int64_t batch = options.batch_size.value_or(kDefaultBatchSize);
   std::unique_ptr<StepSource> validation =
       validation_source(options.validation_data, options, *strategy_);
-  int64_t rows = x.defined() && x.dim() > 0 ? x.size(0) : 0;
+  ArrayData arrays{x, y, weight};
   if (!validation && options.validation_split != 0) {
+    const int64_t rows = count_rows(x);
     const int64_t split = split_point(rows, options.validation_split);
+    // Of lengths that differ, the source says more than a slice could.
+    array_source("fit", arrays, batch, Shuffle::Kind::kNone, *strategy_);
     validation = array_source(
         "fit (validation_split)",
         {rows_of(x, split, rows), rows_of(y, split, rows), rows_of(weight, split, rows)},
-        options.validation_batch_size.value_or(batch), false, *strategy_);
-    rows = split;
+        options.validation_batch_size.value_or(batch), Shuffle::Kind::kNone, *strategy_);
+    arrays = {rows_of(x, 0, split), rows_of(y, 0, split), rows_of(weight, 0, split)};
   }
-  ArrayData arrays{x, y, weight};
-  if (x.defined() && x.dim() > 0 && rows < x.size(0))
-    arrays = {rows_of(x, 0, rows), rows_of(y, 0, rows), rows_of(weight, 0, rows)};
-  return TrainLoop(*this, options,
-                   array_source("fit", std::move(arrays), batch, options.shuffle, *strategy_),
-                   std::move(validation))
-      .run();
+  auto source = array_source("fit", std::move(arrays), batch, options.shuffle.kind(), *strategy_);
+  return TrainLoop(*this, options, std::move(source), std::move(validation)).run();
 }
 
 History Model::fit(const data::Dataset<Nest>& dataset, const FitOptions& options) {
@@ -180,6 +202,9 @@ History Model::fit(const distribute::DistributedDataset<Nest>& dataset, const Fi
   check_compiled(*this, "fit");
   check_options(options);
   refuse_array_options("fit", options.batch_size, options.sample_weight, options.validation_split);
+  if (options.shuffle.given() && options.shuffle.kind() != Shuffle::Kind::kNone)
+    log_warning("fit [", name(),
+                "]: shuffle is for arrays and ignored here; call shuffle() on the dataset");
   check_end("fit", *dataset.plan(), options.steps_per_epoch, "steps_per_epoch");
   return TrainLoop(*this, options,
                    dataset_source("fit", dataset.plan(), *strategy_, options.class_weight),
@@ -210,16 +235,24 @@ Logs evaluate_source(Model& model, StepSource& source, const EvaluateOptions& op
   return TrainLoop::evaluate(model, source, options.steps, options.callbacks, bar.get());
 }
 
-Tensor predict_source(Model& model, StepSource& source, const PredictOptions& options) {
+Nest predict_source(Model& model, StepSource& source, const PredictOptions& options) {
   const auto bar = begin("predict", model, source, options);
   return TrainLoop::predict(model, source, options.steps, options.callbacks, bar.get());
 }
 
+Tensor only_output(const Model& model, Nest outputs) {
+  if (!outputs.is_leaf())
+    throw InvalidArgument(cat("predict [", model.name(), "]: outputs of the structure ",
+                              outputs.structure(), ", expected one tensor; call predict_all"));
+  return std::move(outputs.leaf());
+}
+
 }  // namespace
 
-Logs Model::evaluate(const Tensor& x, const Tensor& y, const EvaluateOptions& options) {
+Logs Model::evaluate(const Arrays& x, const Arrays& y, const EvaluateOptions& options) {
   auto source = array_source("evaluate", {x, y, options.sample_weight},
-                             options.batch_size.value_or(kDefaultBatchSize), false, *strategy_);
+                             options.batch_size.value_or(kDefaultBatchSize), Shuffle::Kind::kNone,
+                             *strategy_);
   return evaluate_source(*this, *source, options);
 }
 Logs Model::evaluate(const data::Dataset<Nest>& dataset, const EvaluateOptions& options) {
@@ -233,46 +266,64 @@ Logs Model::evaluate(const distribute::DistributedDataset<Nest>& dataset,
   return evaluate_source(*this, *source, options);
 }
 
-Tensor Model::predict(const Tensor& x, const PredictOptions& options) {
+Nest Model::predict_all(const Arrays& x, const PredictOptions& options) {
   auto source = array_source("predict", {x, {}, {}}, options.batch_size.value_or(kDefaultBatchSize),
-                             false, *strategy_);
+                             Shuffle::Kind::kNone, *strategy_);
   return predict_source(*this, *source, options);
 }
-Tensor Model::predict(const data::Dataset<Nest>& dataset, const PredictOptions& options) {
-  return predict(strategy_->distribute_dataset(dataset), options);
+Nest Model::predict_all(const data::Dataset<Nest>& dataset, const PredictOptions& options) {
+  return predict_all(strategy_->distribute_dataset(dataset), options);
 }
-Tensor Model::predict(const distribute::DistributedDataset<Nest>& dataset,
-                      const PredictOptions& options) {
+Nest Model::predict_all(const distribute::DistributedDataset<Nest>& dataset,
+                        const PredictOptions& options) {
   refuse_array_options("predict", options.batch_size, {});
   check_end("predict", *dataset.plan(), options.steps, "steps");
   auto source = dataset_source("predict", dataset.plan(), *strategy_);
   return predict_source(*this, *source, options);
 }
+Tensor Model::predict(const Arrays& x, const PredictOptions& options) {
+  return only_output(*this, predict_all(x, options));
+}
+Tensor Model::predict(const data::Dataset<Nest>& dataset, const PredictOptions& options) {
+  return only_output(*this, predict_all(dataset, options));
+}
+Tensor Model::predict(const distribute::DistributedDataset<Nest>& dataset,
+                      const PredictOptions& options) {
+  return only_output(*this, predict_all(dataset, options));
+}
 
 namespace {
 
-Step whole_batch(const char* operation, const Tensor& x, const Tensor& y, const Tensor& weight,
-                 const distribute::Strategy& strategy) {
-  auto source = array_source(operation, {x, y, weight},
-                             x.defined() && x.dim() > 0 ? std::max<int64_t>(1, x.size(0)) : 1,
-                             false, strategy);
+Step whole_batch(const char* operation, ArrayData arrays, const distribute::Strategy& strategy) {
+  const int64_t rows = std::max<int64_t>(1, count_rows(arrays.x));
+  auto source = array_source(operation, std::move(arrays), rows, Shuffle::Kind::kNone, strategy);
   source->start(0);
   return *source->next();
 }
 
 }  // namespace
 
-Logs Model::train_on_batch(const Tensor& x, const Tensor& y, const Tensor& sample_weight) {
+Logs Model::train_on_batch(const Arrays& x, const Arrays& y, const Arrays& sample_weight,
+                           const std::map<int64_t, double>& class_weight) {
   check_compiled(*this, "train_on_batch");
-  TrainLoop::run_step(*this, whole_batch("train_on_batch", x, y, sample_weight, *strategy_),
+  Nest weight = sample_weight;
+  if (!class_weight.empty())
+    weight = class_weights("train_on_batch", y, sample_weight, class_weight);
+  TrainLoop::run_step(*this, whole_batch("train_on_batch", {x, y, weight}, *strategy_),
                       &Model::train_step);
   return metrics_result();
 }
-Logs Model::test_on_batch(const Tensor& x, const Tensor& y, const Tensor& sample_weight) {
+Logs Model::test_on_batch(const Arrays& x, const Arrays& y, const Arrays& sample_weight) {
   check_compiled(*this, "test_on_batch");
-  TrainLoop::run_step(*this, whole_batch("test_on_batch", x, y, sample_weight, *strategy_),
+  TrainLoop::run_step(*this, whole_batch("test_on_batch", {x, y, sample_weight}, *strategy_),
                       &Model::test_step);
   return metrics_result();
+}
+Nest Model::predict_on_batch(const Arrays& x) {
+  JoinedOutputs outputs;
+  outputs.add(
+      TrainLoop::predict_step(*this, whole_batch("predict_on_batch", {x, {}, {}}, *strategy_)));
+  return outputs.joined(*this);
 }
 
 }  // namespace tutti::keras

@@ -8,14 +8,23 @@
 namespace tutti::keras {
 namespace {
 
+/// One tensor goes where a step of the user's own looks for it, anything else into the nest.
+void put(Tensor& tensor, Nest& nest, Nest part) {
+  if (part.is_leaf()) {
+    tensor = std::move(part.leaf());
+  } else if (part.kind() != NestKind::kNone) {
+    nest = std::move(part);
+  }
+}
+
 /// Rows in the order of a permutation that is drawn anew for each pass, a function of the seed and
 /// the step at which the pass begins; each replica's part is cut in one read.
 class ArraySource : public StepSource {
  public:
-  ArraySource(ArrayData arrays, int64_t batch_size, bool shuffle,
+  ArraySource(ArrayData arrays, int64_t batch_size, Shuffle::Kind shuffle,
               const distribute::Strategy& strategy)
       : arrays_(std::move(arrays)),
-        rows_(arrays_.x.size(0)),
+        rows_(count_rows(arrays_.x)),
         batch_size_(batch_size),
         shuffle_(shuffle),
         replicas_(strategy.num_local_replicas()),
@@ -24,12 +33,17 @@ class ArraySource : public StepSource {
 
   void start(int64_t step) override {
     at_ = 0;
-    if (!shuffle_) return;
-    order_ = at::arange(rows_, at::kLong);
+    if (shuffle_ == Shuffle::Kind::kNone) return;
+    const bool whole_batches = shuffle_ == Shuffle::Kind::kBatches;
+    order_ = at::arange(whole_batches ? rows_ / batch_size_ : rows_, at::kLong);
     auto* order = order_.data_ptr<int64_t>();
     RandomBits random(mix_seeds(seed_, static_cast<uint64_t>(step)));
-    for (int64_t i = rows_ - 1; i > 0; --i)
+    for (int64_t i = order_.numel() - 1; i > 0; --i)
       std::swap(order[i], order[random.below(static_cast<uint64_t>(i) + 1)]);
+    if (!whole_batches) return;
+    // The rows that make no whole batch stay at the end.
+    order_ = (order_.unsqueeze(1) * batch_size_ + at::arange(batch_size_, at::kLong)).flatten();
+    order_ = at::cat({order_, at::arange(order_.numel(), rows_, at::kLong)});
   }
 
   std::optional<Step> next() override {
@@ -43,9 +57,11 @@ class ArraySource : public StepSource {
         const int64_t begin = std::min(count, part * r);
         const int64_t size = std::min(part, count - begin);
         const c10::Device device = strategy_.devices()[static_cast<std::size_t>(r)].torch_device();
-        step.batches.push_back({rows(arrays_.x, begin, size, device),
-                                rows(arrays_.y, begin, size, device),
-                                rows(arrays_.sample_weight, begin, size, device)});
+        Batch& batch = step.batches.emplace_back();
+        put(batch.x, batch.x_nest, rows(arrays_.x, begin, size, device));
+        put(batch.y, batch.y_nest, rows(arrays_.y, begin, size, device));
+        put(batch.sample_weight, batch.sample_weight_nest,
+            rows(arrays_.sample_weight, begin, size, device));
       }
     });
     at_ += count;
@@ -68,9 +84,18 @@ class ArraySource : public StepSource {
     const auto seed = global_seed();
     return seed ? mix_seeds(static_cast<uint64_t>(*seed), kShuffle) : std::random_device{}();
   }
+  Nest rows(const Nest& arrays, int64_t begin, int64_t size, c10::Device device) const {
+    if (arrays.is_leaf()) return rows(arrays.leaf(), begin, size, device);
+    return map_parts(
+        arrays, [&](const Tensor& array) { return rows(array, begin, size, device); },
+        [&](const StringTensor& strings) {
+          if (shuffle_ == Shuffle::Kind::kNone) return strings.narrow(at_ + begin, size);
+          const int64_t* chosen = order_.data_ptr<int64_t>() + at_ + begin;
+          return strings.index_select({chosen, chosen + size});
+        });
+  }
   Tensor rows(const Tensor& array, int64_t begin, int64_t size, c10::Device device) const {
-    if (!array.defined()) return array;
-    if (!shuffle_) return array.narrow(0, at_ + begin, size).to(device);
+    if (shuffle_ == Shuffle::Kind::kNone) return array.narrow(0, at_ + begin, size).to(device);
     const Tensor chosen = order_.narrow(0, at_ + begin, size).to(array.device());
     return array.index_select(0, chosen).to(device);
   }
@@ -78,7 +103,7 @@ class ArraySource : public StepSource {
   ArrayData arrays_;
   int64_t rows_;
   int64_t batch_size_;
-  bool shuffle_;
+  Shuffle::Kind shuffle_;
   int replicas_;
   const distribute::Strategy& strategy_;
   uint64_t seed_;
@@ -99,9 +124,9 @@ class DatasetSource : public StepSource {
     auto parts = pass_->next();
     if (!parts) return std::nullopt;
     Step step;
-    for (const Nest& part : *parts) {
+    for (Nest& part : *parts) {
       step.batches.push_back(batch_of(part));
-      step.rows += step.batches.back().x.size(0);
+      step.rows += step.batches.back().rows();
     }
     return step;
   }
@@ -109,32 +134,42 @@ class DatasetSource : public StepSource {
   std::string steps_text() const override { return plan_->steps_text(); }
 
  private:
-  Batch batch_of(const Nest& part) const {
+  Batch batch_of(Nest& part) const {
     Batch batch;
-    if (part.is_leaf()) {
-      batch.x = part.leaf();
-    } else if (part.kind() == NestKind::kTuple && part.size() >= 1 && part.size() <= 3) {
-      batch.x = part[0].leaf();
-      if (part.size() > 1) batch.y = part[1].leaf();
-      if (part.size() > 2) batch.sample_weight = part[2].leaf();
+    const bool tuple = part.kind() == NestKind::kTuple || part.kind() == NestKind::kList;
+    if (!tuple) {
+      if (part.kind() == NestKind::kNone) refuse(part);
+      put(batch.x, batch.x_nest, std::move(part));
     } else {
-      throw InvalidArgument(cat(operation_, ": elements of the structure ", part.structure(),
-                                ", expected x, (x, y) or (x, y, sample_weight)"));
+      if (part.size() < 1 || part.size() > 3) refuse(part);
+      put(batch.x, batch.x_nest, unwrapped(part.items()[0]));
+      if (part.size() > 1) put(batch.y, batch.y_nest, unwrapped(part.items()[1]));
+      if (part.size() > 2)
+        put(batch.sample_weight, batch.sample_weight_nest, unwrapped(part.items()[2]));
     }
-    for (const Tensor* leaf : {&batch.x, &batch.y, &batch.sample_weight}) {
-      if (!leaf->defined() || leaf->dim() > 0) continue;
-      throw InvalidArgument(cat(operation_,
-                                ": elements with a part that is a scalar, expected batches; call "
-                                "batch() on the dataset first"));
-    }
+    for (const Tensor* leaf : {&batch.x, &batch.y, &batch.sample_weight}) check_rows(*leaf);
+    for (const Nest* nest : {&batch.x_nest, &batch.y_nest, &batch.sample_weight_nest})
+      nest->for_each([&](const Tensor& leaf) { check_rows(leaf); });
     if (!class_weight_.empty()) {
-      if (batch.sample_weight.defined())
+      if (batch.sample_weight.defined() || batch.sample_weight_nest.kind() != NestKind::kNone)
         throw InvalidArgument(
             cat(operation_,
                 ": class_weight with elements that have sample weights, expected one of them"));
-      if (batch.y.defined()) batch.sample_weight = weights_of_classes(batch.y, class_weight_);
+      const Nest labels = batch.targets();
+      if (labels.kind() != NestKind::kNone)
+        batch.sample_weight = weights_of_classes(operation_, labels, class_weight_);
     }
     return batch;
+  }
+  [[noreturn]] void refuse(const Nest& part) const {
+    throw InvalidArgument(cat(operation_, ": elements of the structure ", part.structure(),
+                              ", expected x, (x, y) or (x, y, sample_weight)"));
+  }
+  void check_rows(const Tensor& leaf) const {
+    if (!leaf.defined() || leaf.dim() > 0) return;
+    throw InvalidArgument(cat(operation_,
+                              ": elements with a part that is a scalar, expected batches; call "
+                              "batch() on the dataset first"));
   }
   const char* operation_;
   std::shared_ptr<distribute::DistributedPlan> plan_;
@@ -142,25 +177,73 @@ class DatasetSource : public StepSource {
   std::unique_ptr<distribute::DistributedIterator> pass_;
 };
 
+/// Calls `visit(shape)` for each part.
+void for_each_shape(const Nest& nest, FunctionRef<void(at::IntArrayRef)> visit) {
+  if (nest.is_leaf()) return visit(nest.leaf().sizes());
+  if (nest.is_strings()) return visit(nest.strings().sizes());
+  for (const Nest& item : nest.items()) for_each_shape(item, visit);
+}
+
 }  // namespace
 
+Nest map_parts(const Nest& nest, FunctionRef<Tensor(const Tensor&)> function,
+               FunctionRef<StringTensor(const StringTensor&)> strings) {
+  if (nest.is_leaf()) return function(nest.leaf());
+  if (nest.is_strings()) return strings(nest.strings());
+  if (nest.kind() == NestKind::kNone) return {};
+  std::vector<Nest> items;
+  items.reserve(nest.size());
+  for (const Nest& item : nest.items()) items.push_back(map_parts(item, function, strings));
+  return Nest(nest.kind(), nest.keys(), std::move(items));
+}
+
+Nest rows_of(const Nest& nest, int64_t begin, int64_t end) {
+  return map_parts(
+      nest, [&](const Tensor& array) { return array.narrow(0, begin, end - begin); },
+      [&](const StringTensor& strings) { return strings.narrow(begin, end - begin); });
+}
+
+int64_t count_rows(const Nest& nest) {
+  int64_t rows = -1;
+  for_each_shape(nest, [&](at::IntArrayRef shape) {
+    if (rows < 0) rows = shape.empty() ? 0 : shape[0];
+  });
+  return std::max<int64_t>(0, rows);
+}
+
+Nest unwrapped(Nest nest) {
+  const bool list = nest.kind() == NestKind::kTuple || nest.kind() == NestKind::kList;
+  if (!list || nest.size() != 1 || !nest.items()[0].is_leaf()) return nest;
+  Nest only = std::move(nest.items()[0]);
+  return only;
+}
+
 std::unique_ptr<StepSource> array_source(const char* operation, ArrayData arrays,
-                                         int64_t batch_size, bool shuffle,
+                                         int64_t batch_size, Shuffle::Kind shuffle,
                                          const distribute::Strategy& strategy) {
-  if (!arrays.x.defined() || arrays.x.dim() == 0 || arrays.x.size(0) == 0) {
-    throw InvalidArgument(cat(operation, ": x ",
-                              arrays.x.defined() ? shape_text(arrays.x.sizes()) : "undefined",
+  arrays = {unwrapped(std::move(arrays.x)), unwrapped(std::move(arrays.y)),
+            unwrapped(std::move(arrays.sample_weight))};
+  const int64_t rows = count_rows(arrays.x);
+  if (rows == 0) {
+    std::vector<std::string> shapes;
+    for_each_shape(arrays.x, [&](at::IntArrayRef shape) { shapes.push_back(shape_text(shape)); });
+    throw InvalidArgument(cat(operation, ": x ", shapes.empty() ? "undefined" : join(shapes, ", "),
                               ", expected at least one row along the first axis"));
   }
   if (batch_size < 1)
     throw InvalidArgument(cat(operation, ": batch_size ", batch_size, ", expected at least 1"));
-  for (const Tensor* other : {&arrays.y, &arrays.sample_weight}) {
-    if (other->defined() && (other->dim() == 0 || other->size(0) != arrays.x.size(0))) {
-      throw InvalidArgument(cat(operation, ": x of shape ", shape_text(arrays.x.sizes()), " with ",
-                                other == &arrays.y ? "y" : "sample_weight", " of shape ",
-                                shape_text(other->sizes()),
-                                ", expected one length along the first axis"));
-    }
+  std::string first;
+  for_each_shape(arrays.x, [&](at::IntArrayRef shape) {
+    if (first.empty()) first = shape_text(shape);
+  });
+  const std::pair<const char*, const Nest*> parts[] = {
+      {"x", &arrays.x}, {"y", &arrays.y}, {"sample_weight", &arrays.sample_weight}};
+  for (const auto& [name, nest] : parts) {
+    for_each_shape(*nest, [&, name = name](at::IntArrayRef shape) {
+      if (!shape.empty() && shape[0] == rows) return;
+      throw InvalidArgument(cat(operation, ": x of shape ", first, " with ", name, " of shape ",
+                                shape_text(shape), ", expected one length along the first axis"));
+    });
   }
   return std::make_unique<ArraySource>(std::move(arrays), batch_size, shuffle, strategy);
 }
@@ -178,8 +261,13 @@ std::unique_ptr<StepSource> dataset_source(const char* operation,
   return std::make_unique<DatasetSource>(operation, std::move(plan), std::move(class_weight));
 }
 
-Tensor weights_of_classes(const Tensor& labels, const std::map<int64_t, double>& class_weight) {
-  Tensor classes = labels;
+Tensor weights_of_classes(const char* operation, const Nest& labels,
+                          const std::map<int64_t, double>& class_weight) {
+  if (!labels.is_leaf())
+    throw InvalidArgument(cat(operation, ": class_weight with labels of the structure ",
+                              labels.structure(),
+                              ", expected one output; weigh several by sample_weight"));
+  Tensor classes = labels.leaf();
   if (classes.dim() > 1) classes = classes.size(-1) == 1 ? classes.squeeze(-1) : classes.argmax(-1);
   classes = classes.to(at::kLong);
   Tensor weights = at::ones(classes.sizes(), classes.options().dtype(at::kFloat));

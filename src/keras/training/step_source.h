@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "tutti/base/function_ref.h"
 #include "tutti/keras/model.h"
 
 namespace tutti::keras {
@@ -42,16 +43,16 @@ class StepSource {
 };
 
 struct ArrayData {
-  Tensor x;
-  Tensor y;              // may be undefined
-  Tensor sample_weight;  // may be undefined
+  Nest x;
+  Nest y;              // may be None
+  Nest sample_weight;  // may be None
 };
 
 // Both throw InvalidArgument in the name of `operation`.
 
 /// Lengths that differ, or no rows, are errors.
 std::unique_ptr<StepSource> array_source(const char* operation, ArrayData arrays,
-                                         int64_t batch_size, bool shuffle,
+                                         int64_t batch_size, Shuffle::Kind shuffle,
                                          const distribute::Strategy& strategy);
 /// A dataset that was distributed to another number of replicas is an error.
 std::unique_ptr<StepSource> dataset_source(const char* operation,
@@ -59,7 +60,17 @@ std::unique_ptr<StepSource> dataset_source(const char* operation,
                                            const distribute::Strategy& strategy,
                                            std::map<int64_t, double> class_weight = {});
 
-/// The weight of each label's class.
-Tensor weights_of_classes(const Tensor& labels, const std::map<int64_t, double>& class_weight);
+/// The same structure with `function` of each tensor, and `strings` of each StringTensor.
+Nest map_parts(const Nest& nest, FunctionRef<Tensor(const Tensor&)> function,
+               FunctionRef<StringTensor(const StringTensor&)> strings);
+/// Rows `begin` to `end` of every part.
+Nest rows_of(const Nest& nest, int64_t begin, int64_t end);
+/// Rows of the first part; 0 when there is none.
+int64_t count_rows(const Nest& nest);
+/// A list or tuple of one part is that part.
+Nest unwrapped(Nest nest);
 
+/// The weight of each label's class. InvalidArgument for labels of several outputs.
+Tensor weights_of_classes(const char* operation, const Nest& labels,
+                          const std::map<int64_t, double>& class_weight);
 }  // namespace tutti::keras

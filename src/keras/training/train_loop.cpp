@@ -122,13 +122,20 @@ const char* meaning_of(losses::Reduction reduction) {
 
 void TrainLoop::log_begin() const {
   if (log_level() > level()) return;
-  const losses::Loss& loss = model_.training_->loss;
   std::string steps = training_->steps_text();
   if (options_.steps_per_epoch)
     steps = cat(*options_.steps_per_epoch, ", as steps_per_epoch says; the data has ", steps);
   log_line(level(), cat("fit [", model_.name(), "]: steps an epoch: ", steps));
-  log_line(level(), cat("fit [", model_.name(), "]: loss ", loss.name(), ", reduction ",
-                        losses::to_string(loss.reduction()), ": ", meaning_of(loss.reduction())));
+  const auto say = [&](const std::string& output, const losses::Loss& loss) {
+    if (!loss.defined()) return;
+    log_line(level(),
+             cat("fit [", model_.name(), "]: ", output, "loss ", loss.name(), ", reduction ",
+                 losses::to_string(loss.reduction()), ": ", meaning_of(loss.reduction())));
+  };
+  const PerOutput<losses::Loss>& loss = model_.training_->loss;
+  if (loss.all()) say("", *loss.all());
+  for (const losses::Loss& each : loss.list()) say("", each);
+  for (const auto& [output, each] : loss.by_name()) say(output + " ", each);
 }
 
 void TrainLoop::log_end() const {
@@ -151,8 +158,7 @@ std::string TrainLoop::Work::text() const {
 }
 
 bool TrainLoop::validates_after(int64_t epoch) const {
-  return validation_ != nullptr &&
-         (epoch + 1) % std::max<int64_t>(1, options_.validation_freq) == 0;
+  return validation_ != nullptr && options_.validation_freq.is_due(epoch);
 }
 
 void TrainLoop::run_epoch(int64_t epoch) {
@@ -282,26 +288,53 @@ void TrainLoop::run_step(Model& model, const Step& step, void (Model::*part)(con
   });
 }
 
+namespace {
+
+/// The steps of one pass in executions of steps_per_execution, with the hooks around each: Keras
+/// names the step at which the execution was to end, also when the data ended before.
+template <class Begin, class Run, class End>
+int64_t run_pass(StepSource& source, std::optional<int64_t> limit, int64_t together, Begin&& begin,
+                 Run&& run, End&& end) {
+  source.start(0);
+  int64_t seen = 0;
+  for (bool more = true; more && (!limit || seen < *limit);) {
+    const int64_t first = seen;
+    int64_t last = first + together;
+    if (limit) last = std::min(last, *limit);
+    while (seen < last) {
+      auto step = source.next();
+      if (!step) break;
+      if (seen == first) begin(first);
+      run(*step);
+      ++seen;
+    }
+    more = seen == last;
+    if (seen > first) end(first + together - 1, seen);
+  }
+  return seen;
+}
+
+}  // namespace
+
 Logs TrainLoop::evaluate(Model& model, StepSource& source, std::optional<int64_t> limit,
                          const std::vector<callbacks::AnyCallback>& callbacks, ProgressBar* bar) {
   std::optional<MetricsSnapshot> snapshot;
   if (model.training_->in_epoch) snapshot.emplace(model.training_->all_metrics());
   model.reset_metrics();
   for (const auto& callback : callbacks) callback->on_test_begin({});
-  source.start(0);
-  int64_t seen = 0;
-  while (!limit || seen < *limit) {
-    auto step = source.next();
-    if (!step) break;
-    for (const auto& callback : callbacks) callback->on_test_batch_begin(seen, {});
-    run_step(model, *step, &Model::test_step);
-    ++seen;
-    for (const auto& callback : callbacks)
-      callback->on_test_batch_end(seen - 1,
-                                  callback->needs_batch_logs() ? model.metrics_result() : Logs());
-    if (bar != nullptr && bar->due(seen))
-      bar->update(seen, values_of(&model, model.metrics_result()), /*finalize=*/false);
-  }
+  const int64_t seen = run_pass(
+      source, limit, model.training_->steps_per_execution,
+      [&](int64_t first) {
+        for (const auto& callback : callbacks) callback->on_test_batch_begin(first, {});
+      },
+      [&](const Step& step) { run_step(model, step, &Model::test_step); },
+      [&](int64_t last, int64_t done) {
+        for (const auto& callback : callbacks)
+          callback->on_test_batch_end(
+              last, callback->needs_batch_logs() ? model.metrics_result() : Logs());
+        if (bar != nullptr && bar->due(done))
+          bar->update(done, values_of(&model, model.metrics_result()), /*finalize=*/false);
+      });
   if (seen == 0)
     throw InvalidArgument(
         cat("evaluate [", model.name(), "]: the dataset is empty, expected at least one batch"));
@@ -315,38 +348,67 @@ Logs TrainLoop::evaluate(Model& model, StepSource& source, std::optional<int64_t
   return logs;
 }
 
-Tensor TrainLoop::predict(Model& model, StepSource& source, std::optional<int64_t> limit,
-                          const std::vector<callbacks::AnyCallback>& callbacks, ProgressBar* bar) {
-  std::vector<Tensor> outputs;
-  for (const auto& callback : callbacks) callback->on_predict_begin({});
-  source.start(0);
-  int64_t seen = 0;
-  while (!limit || seen < *limit) {
-    auto step = source.next();
-    if (!step) break;
-    for (const auto& callback : callbacks) callback->on_predict_batch_begin(seen, {});
-    std::vector<Tensor> parts(step->batches.size());
-    model.strategy().run_replicas([&](int replica) {
-      at::NoGradGuard no_grad;
-      const auto index = static_cast<std::size_t>(replica);
-      parts[index] = model.predict_step(step->batches[index]);
-    });
-    for (Tensor& part : parts) {
-      if (part.dim() > 0 && part.size(0) > 0) outputs.push_back(part.cpu());
+void JoinedOutputs::add(const std::vector<Nest>& parts) {
+  for (const Nest& part : parts) {
+    if (pieces_.empty()) {
+      structure_ = part;
+      pieces_.resize(flatten(part).size());
     }
-    ++seen;
-    for (const auto& callback : callbacks) callback->on_predict_batch_end(seen - 1, {});
-    if (bar != nullptr) bar->update(seen, {}, /*finalize=*/false);
+    const std::vector<Tensor> leaves = flatten(part);
+    if (leaves.size() != pieces_.size())
+      throw InvalidArgument(cat("predict: outputs of the structure ", part.structure(),
+                                " after others of ", structure_.structure(),
+                                ", expected one structure"));
+    for (std::size_t i = 0; i < leaves.size(); ++i) {
+      if (leaves[i].defined() && leaves[i].dim() > 0 && leaves[i].size(0) > 0)
+        pieces_[i].push_back(leaves[i].cpu());
+    }
   }
-  if (outputs.empty())
+}
+
+Nest JoinedOutputs::joined(const Model& model) {
+  std::vector<Tensor> whole;
+  for (std::vector<Tensor>& pieces : pieces_) {
+    if (pieces.empty()) break;
+    whole.push_back(at::cat(pieces));
+  }
+  if (whole.empty() || whole.size() != pieces_.size())
     throw InvalidArgument(cat("predict [", model.name(), "]: no rows, expected at least one"));
+  return structure_.is_leaf() ? Nest(whole[0]) : pack_as(structure_, std::move(whole));
+}
+
+std::vector<Nest> TrainLoop::predict_step(Model& model, const Step& step) {
+  std::vector<Nest> parts(step.batches.size());
+  model.strategy().run_replicas([&](int replica) {
+    at::NoGradGuard no_grad;
+    const auto index = static_cast<std::size_t>(replica);
+    parts[index] = model.predict_step(step.batches[index]);
+  });
+  return parts;
+}
+
+Nest TrainLoop::predict(Model& model, StepSource& source, std::optional<int64_t> limit,
+                        const std::vector<callbacks::AnyCallback>& callbacks, ProgressBar* bar) {
+  JoinedOutputs outputs;
+  for (const auto& callback : callbacks) callback->on_predict_begin({});
+  const int64_t seen = run_pass(
+      source, limit, model.training_->steps_per_execution,
+      [&](int64_t first) {
+        for (const auto& callback : callbacks) callback->on_predict_batch_begin(first, {});
+      },
+      [&](const Step& step) { outputs.add(predict_step(model, step)); },
+      [&](int64_t last, int64_t done) {
+        for (const auto& callback : callbacks) callback->on_predict_batch_end(last, {});
+        if (bar != nullptr) bar->update(done, {}, /*finalize=*/false);
+      });
+  Nest joined = outputs.joined(model);
   if (limit && seen < *limit) warn_out_of_data("predict", model);
   if (bar != nullptr) {
     bar->set_target(seen);
     bar->update(seen, {}, /*finalize=*/true);
   }
   for (const auto& callback : callbacks) callback->on_predict_end({});
-  return at::cat(outputs);
+  return joined;
 }
 
 }  // namespace tutti::keras

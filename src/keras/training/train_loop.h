@@ -14,6 +14,18 @@
 
 namespace tutti::keras {
 
+/// What predict gathers: the replicas' outputs of each step, in the order of the rows.
+class JoinedOutputs {
+ public:
+  void add(const std::vector<Nest>& parts);
+  /// InvalidArgument when there was no row.
+  Nest joined(const Model& model);
+
+ private:
+  Nest structure_;
+  std::vector<std::vector<Tensor>> pieces_;  ///< of each leaf
+};
+
 /// One call of fit: epochs of steps, hooks between them, validation after them.
 class TrainLoop {
  public:
@@ -28,8 +40,10 @@ class TrainLoop {
   static Logs evaluate(Model& model, StepSource& source, std::optional<int64_t> limit,
                        const std::vector<callbacks::AnyCallback>& callbacks, ProgressBar* bar);
   /// One pass of predict steps; the outputs joined in row order.
-  static Tensor predict(Model& model, StepSource& source, std::optional<int64_t> limit,
-                        const std::vector<callbacks::AnyCallback>& callbacks, ProgressBar* bar);
+  static Nest predict(Model& model, StepSource& source, std::optional<int64_t> limit,
+                      const std::vector<callbacks::AnyCallback>& callbacks, ProgressBar* bar);
+  /// The outputs of one step, one a local replica.
+  static std::vector<Nest> predict_step(Model& model, const Step& step);
   /// The parts of one step on all replicas.
   static void run_step(Model& model, const Step& step, void (Model::*part)(const Batch&));
 

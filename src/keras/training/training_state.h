@@ -1,25 +1,56 @@
 #pragma once
 // What compile and fit keep in a model.
 
+#include <ATen/core/TensorBase.h>
+
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "tutti/keras/model.h"
 
 namespace tutti::keras {
 
-struct Model::Training {
-  bool compiled = false;
-  optimizers::Optimizer optimizer;
-  losses::Loss loss;
-  std::vector<MetricSpec> metric_specs;
-  std::vector<MetricSpec> weighted_metric_specs;
-  int64_t steps_per_execution = 1;
-
-  /// Made with the first batch, whose shapes decide what "accuracy" means.
+/// What was compiled for one output of the model.
+struct OutputTraining {
+  std::string name;                          ///< empty for the only output
+  losses::Loss loss;                         ///< may be undefined
+  double weight = 1;                         ///< of its loss in the sum
+  std::optional<metrics::Mean> loss_metric;  ///< where several outputs have losses
   std::vector<metrics::Metric> metrics;
   std::vector<metrics::Metric> weighted_metrics;
+};
+
+/// The outputs as compiled, for predictions of this structure and these names. InvalidArgument when
+/// the compiled losses, weights or metrics do not fit them.
+std::vector<OutputTraining> outputs_of(const Model& model, const PerOutput<losses::Loss>& loss,
+                                       const PerOutput<double>& loss_weights, const Nest& y_pred);
+/// What of `metrics` belongs to output `index`.
+std::vector<MetricSpec> metrics_of(const Model& model, const Metrics& metrics,
+                                   const std::vector<OutputTraining>& outputs, std::size_t index);
+/// The part of targets or weights for output `index`; undefined where there is none.
+Tensor part_of(const Nest& nest, const std::vector<OutputTraining>& outputs, std::size_t index);
+
+struct Model::Training {
+  explicit Training(int local_replicas) : masks(static_cast<std::size_t>(local_replicas)) {}
+
+  bool compiled = false;
+  optimizers::Optimizer optimizer;
+  PerOutput<losses::Loss> loss;
+  PerOutput<double> loss_weights;
+  Metrics metric_specs;
+  Metrics weighted_metric_specs;
+  int64_t steps_per_execution = 1;
+  bool auto_scale_loss = true;
+
+  /// Made with the first predictions, whose structure says which outputs there are.
+  std::vector<OutputTraining> outputs;
+  void know_outputs(const Model& model, const Nest& y_pred);
+  /// Made with the first loss.
   std::optional<metrics::Mean> loss_metric;
+  void make_loss_metrics();
+  /// Made with the first batch, whose shapes decide what "accuracy" means.
   bool metrics_built = false;
   /// What a step needs and no step changes; made anew by each fit.
   std::vector<Variable> trainable;
@@ -28,6 +59,31 @@ struct Model::Training {
   int64_t step_rows = -1;
   /// While fit is inside an epoch, an evaluation must give the metrics back as they were.
   bool in_epoch = false;
+
+  /// A mask and the output that it belongs to. The weak pointer keeps no tensor alive, but no other
+  /// one gets its address either.
+  using Weak = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
+  struct OutputMask {
+    Weak output;
+    Tensor mask;
+  };
+  /// Of each local replica's last call, where the model has masks.
+  std::vector<std::vector<OutputMask>> masks;
+  void note_masks(std::size_t replica, const std::vector<Tensor>& output_tensors,
+                  const std::vector<Tensor>& output_masks) {
+    auto& own = masks[replica];
+    own.clear();
+    for (std::size_t i = 0; i < output_masks.size(); ++i) {
+      if (!output_masks[i].defined()) continue;
+      own.push_back({Weak(output_tensors[i].getIntrusivePtr()), output_masks[i]});
+    }
+  }
+  Tensor mask_of(std::size_t replica, const Tensor& output) const {
+    for (const OutputMask& own : masks[replica]) {
+      if (own.output._unsafe_get_target() == output.unsafeGetTensorImpl()) return own.mask;
+    }
+    return {};
+  }
 
   /// The step whose random numbers a train step draws: the optimizer's count, which is saved with
   /// it; where a train_step of the user's own leaves the optimizer alone, one more each time.
@@ -46,8 +102,13 @@ struct Model::Training {
   std::vector<metrics::Metric> all_metrics() const {
     std::vector<metrics::Metric> all;
     if (loss_metric) all.push_back(*loss_metric);
-    all.insert(all.end(), metrics.begin(), metrics.end());
-    all.insert(all.end(), weighted_metrics.begin(), weighted_metrics.end());
+    for (const OutputTraining& output : outputs) {
+      if (output.loss_metric) all.push_back(*output.loss_metric);
+    }
+    for (const OutputTraining& output : outputs) {
+      all.insert(all.end(), output.metrics.begin(), output.metrics.end());
+      all.insert(all.end(), output.weighted_metrics.begin(), output.weighted_metrics.end());
+    }
     return all;
   }
 };

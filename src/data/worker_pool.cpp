@@ -1,0 +1,73 @@
+#include "data/worker_pool.h"
+
+#include <ATen/Parallel.h>
+#include <dlfcn.h>
+#include <sched.h>
+
+#include <algorithm>
+
+#include "tutti/base/error.h"
+#include "tutti/base/text.h"
+#include "tutti/data/plan.h"
+
+namespace tutti::data {
+
+// The library is looked up where LibTorch's own references went; linking OpenMP here could bind a
+// second copy.
+void on_one_core(const std::function<void()>& work) {
+  using SetThreads = void (*)(int);
+  at::internal::lazy_init_num_threads();
+  if (auto* set = reinterpret_cast<SetThreads>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"))) set(1);
+  work();
+}
+
+int parallel_calls(const char* operation, int64_t num_parallel_calls) {
+  if (num_parallel_calls == kAutotune) {
+    cpu_set_t cores;
+    CPU_ZERO(&cores);
+    if (sched_getaffinity(0, sizeof(cores), &cores) != 0) return 1;
+    return std::max(1, CPU_COUNT(&cores));
+  }
+  constexpr int64_t kMost = 1024;
+  if (num_parallel_calls < 1 || num_parallel_calls > kMost) {
+    throw InvalidArgument(cat(operation, ": num_parallel_calls ", num_parallel_calls,
+                              ", expected kAutotune (-1) or 1 to ", kMost));
+  }
+  return static_cast<int>(num_parallel_calls);
+}
+
+WorkerPool::WorkerPool(int threads) {
+  for (int i = 0; i < threads; ++i)
+    threads_.emplace_back([this] { on_one_core([this] { work(); }); });
+}
+
+WorkerPool::~WorkerPool() {
+  {
+    MutexLock lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void WorkerPool::submit(std::function<void()> task) {
+  {
+    MutexLock lock(mutex_);
+    tasks_.push_back(std::move(task));
+  }
+  changed_.notify_one();
+}
+
+void WorkerPool::work() {
+  for (;;) {
+    std::unique_lock<Mutex> lock(mutex_);
+    changed_.wait(lock, [this] { return stop_ || !tasks_.empty(); });
+    if (stop_) return;
+    std::function<void()> task = std::move(tasks_.front());
+    tasks_.pop_front();
+    lock.unlock();
+    task();
+  }
+}
+
+}  // namespace tutti::data
