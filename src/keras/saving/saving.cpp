@@ -238,7 +238,7 @@ struct ModelFile {
   }
   static Json optimizer_part(const optimizers::Optimizer& optimizer) {
     Json json{{"iterations", optimizer.iterations()},
-              {"accumulated_steps", accumulated_steps(optimizer)},
+              {"accumulated_steps", optimizer.accumulated_steps()},
               {"optimizer_variables", optimized(optimizer)}};
     if (const auto denominator = optimizer.accumulated_denominator())
       json["accumulated_denominator"] = *denominator;
@@ -251,12 +251,6 @@ struct ModelFile {
       names.push_back(variable.name());
     return names;
   }
-  /// Calls of apply_gradients since the last update; 0 without accumulation.
-  static int64_t accumulated_steps(const optimizers::Optimizer& optimizer) {
-    const int64_t calls =
-        member<int64_t>(Json::parse(optimizer.config()), "gradient_accumulation_steps", 1);
-    return optimizer.gradient_steps() - optimizer.iterations() * calls;
-  }
   static void put_slots(const Model& model, io::TensorFile& file) {
     const optimizers::Optimizer& optimizer = model.training_->optimizer;
     for (const std::string& slot : optimizer.slot_names()) {
@@ -264,7 +258,7 @@ struct ModelFile {
         file.tensors.emplace_back(cat("slots/", slot, "/", variable.name()),
                                   tutti::internal::saved_value(variable));
     }
-    if (accumulated_steps(optimizer) == 0) return;
+    if (optimizer.accumulated_steps() == 0) return;
     const std::vector<Tensor> sums = optimizer.accumulated_gradients();
     const std::vector<Variable> variables = optimizer.trainable_variables();
     for (std::size_t i = 0; i < sums.size(); ++i) {
@@ -335,6 +329,11 @@ Json put_optimizer(const Model& model, io::TensorFile& file) {
 void take_optimizer(Model& model, const Json& json, const io::TensorFile& file,
                     const std::string& path) {
   ModelFile::restore_optimizer(model, json, file, path);
+}
+
+std::optional<double> learning_rate_of(const optimizers::Optimizer& optimizer) {
+  if (optimizer.class_name() == "MultiOptimizer") return std::nullopt;
+  return optimizer.learning_rate();
 }
 
 namespace {
