@@ -331,6 +331,11 @@ void take_optimizer(Model& model, const Json& json, const io::TensorFile& file,
   ModelFile::restore_optimizer(model, json, file, path);
 }
 
+std::optional<double> learning_rate_of(const optimizers::Optimizer& optimizer) {
+  if (optimizer.class_name() == "MultiOptimizer") return std::nullopt;
+  return optimizer.learning_rate();
+}
+
 namespace {
 /// Every replica would do it, on one file.
 void check_outside_replicas(const char* operation, const std::string& path) {
