@@ -28,7 +28,6 @@ constexpr Known kKnown[] = {
     {"optimizers.json", tutti::golden::run_optimizer_case, 1e-5},
     {"distribute_core.json", tutti::golden::run_distribute_core_case, 1e-6},
     {"distributed_dataset.json", tutti::golden::run_distributed_dataset_case, 1e-6},
-    {"formats.json", tutti::golden::run_summary_case, 1e-5},
     {"losses.json", tutti::golden::run_losses_case, 1e-5}};
 
 int check_file(const std::string& path, const Differences& differences, bool verbose) {

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <iostream>
 
 #include "tutti/base/log.h"
@@ -12,11 +13,11 @@ namespace {
 ProgressBar::Values values_of(const Logs& logs) { return {logs.begin(), logs.end()}; }
 
 /// Restores what it saw, so that an evaluation in the middle of an epoch leaves the epoch's numbers
-/// alone.
+/// alone. Metrics that the evaluation itself made begin at zero.
 class MetricsSnapshot {
  public:
-  explicit MetricsSnapshot(const std::vector<metrics::Metric>& metrics) {
-    for (const metrics::Metric& metric : metrics) {
+  explicit MetricsSnapshot(const Model& model) : model_(model) {
+    for (const metrics::Metric& metric : model.metrics()) {
       for (const Variable& variable : metric.variables()) {
         std::vector<Tensor> copies;
         for (const Tensor& component : variable.components()) copies.push_back(component.clone());
@@ -28,13 +29,27 @@ class MetricsSnapshot {
   MetricsSnapshot& operator=(const MetricsSnapshot&) = delete;
   ~MetricsSnapshot() {
     at::NoGradGuard no_grad;
-    for (auto& [variable, copies] : saved_) {
-      auto components = variable.components();
-      for (std::size_t i = 0; i < components.size(); ++i) components[i].copy_(copies[i]);
+    for (const metrics::Metric& metric : model_.metrics()) {
+      for (const Variable& variable : metric.variables()) restore(variable);
     }
   }
 
  private:
+  void restore(const Variable& variable) {
+    const auto saved = std::find_if(saved_.begin(), saved_.end(), [&](const auto& entry) {
+      return entry.first.is_same(variable);
+    });
+    auto components = variable.components();
+    for (std::size_t i = 0; i < components.size(); ++i) {
+      if (saved == saved_.end()) {
+        components[i].zero_();
+      } else {
+        components[i].copy_(saved->second[i]);
+      }
+    }
+  }
+
+  const Model& model_;
   std::vector<std::pair<Variable, std::vector<Tensor>>> saved_;
 };
 
@@ -111,11 +126,11 @@ bool TrainLoop::validates_after(int64_t epoch) const {
 
 void TrainLoop::run_epoch(int64_t epoch) {
   model_.reset_metrics();
+  model_.training_->in_epoch = true;
   for (const auto& callback : options_.callbacks) callback->on_epoch_begin(epoch, {});
   if (verbose_ != 0 && options_.epochs > 1)
     std::cout << "Epoch " << epoch + 1 << "/" << options_.epochs << "\n" << std::flush;
   bar_ = make_bar(known_steps_, verbose_);
-  model_.training_->in_epoch = true;
   int64_t step = 0;
   const int64_t end = options_.steps_per_epoch.value_or(-1);
   const auto begin = Clock::now();
@@ -252,7 +267,7 @@ int64_t run_pass(StepSource& source, std::optional<int64_t> limit, int64_t toget
 Logs TrainLoop::evaluate(Model& model, StepSource& source, std::optional<int64_t> limit,
                          const std::vector<callbacks::AnyCallback>& callbacks, ProgressBar* bar) {
   std::optional<MetricsSnapshot> snapshot;
-  if (model.training_->in_epoch) snapshot.emplace(model.training_->all_metrics());
+  if (model.training_->in_epoch) snapshot.emplace(model);
   model.reset_metrics();
   for (const auto& callback : callbacks) callback->on_test_begin({});
   const int64_t seen = run_pass(
