@@ -123,7 +123,7 @@ class LayerImpl {
   virtual std::vector<Tensor> losses() const;
   /// Weights of more entries than `numel` become InvalidArgument: for layers from descriptions that
   /// are not trusted.
-  virtual void limit_weights(int64_t numel) { weight_limit_ = numel; }
+  virtual void limit_weights(int64_t numel);
   /// Counts the symbolic calls: the place of the next one, from 0.
   int64_t next_symbolic_call() { return symbolic_calls_++; }
 

@@ -76,6 +76,11 @@ void LayerImpl::set_trainable(bool trainable) {
   for (const auto& layer : inner_) layer->set_trainable(trainable);
 }
 
+void LayerImpl::limit_weights(int64_t numel) {
+  weight_limit_ = numel;
+  for (const auto& layer : inner_) layer->limit_weights(numel);
+}
+
 void LayerImpl::track(std::shared_ptr<LayerImpl> inner) { inner_.push_back(std::move(inner)); }
 
 Tensor LayerImpl::cast(const Tensor& input) const {

@@ -56,13 +56,14 @@ Tensor share_of_loss(const losses::Loss& loss, const Comparison& part) {
   }
   Tensor weights = part.sample_weight;
   if (valid.defined()) weights = losses::apply_weights(valid.to(values.scalar_type()), weights);
-  const Tensor sum = losses::apply_weights(values, weights).sum();
+  const Tensor weighted = losses::apply_weights(values, weights);
+  const Tensor sum = weighted.sum();
   if (loss.reduction() == losses::Reduction::kSum) return sum;
   if (loss.reduction() == losses::Reduction::kMeanWithSampleWeight && weights.defined())
     return sum / over_replicas(weights.sum(values.scalar_type())).clamp_min(1e-12);
   if (valid.defined()) return sum / over_replicas(valid.sum()).clamp_min(1);
   if (part.rows == 0) return sum;  // 0, with its zero gradients
-  const double per_row = static_cast<double>(values.numel()) / static_cast<double>(part.rows);
+  const double per_row = static_cast<double>(weighted.numel()) / static_cast<double>(part.rows);
   return sum / (per_row * static_cast<double>(part.all_rows));
 }
 
