@@ -43,8 +43,8 @@ struct CompileOptions {
   std::vector<MetricSpec> weighted_metrics = {};
   /// Optimizer steps between two calls of the batch hooks.
   int64_t steps_per_execution = 1;
-  /// Under the policy mixed_float16 (the global one, or that of a layer) a LossScaleOptimizer is put
-  /// around the optimizer.
+  /// Under the policy mixed_float16 (the global one, or that of a layer) a LossScaleOptimizer is
+  /// put around the optimizer.
   bool auto_scale_loss = true;
 };
 
