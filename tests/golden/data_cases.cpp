@@ -1,5 +1,6 @@
 // data.json: what datasets give in one process. A pipeline is a sentence in the recordings, so each
-// sentence is written here as the program that it stands for.
+// sentence is written here as the program that it stands for. The tables are long because they are
+// tables.
 
 #include <unistd.h>
 
@@ -110,7 +111,10 @@ const std::map<std::string, Make>& sources_and_batches() {
       {"range(10).batch(2).batch(3)", [] { return range(10).batch(2).batch(3); }},
       {"ramps(5).padded_batch(2)", [] { return ramps(5).padded_batch(2); }},
       {"ramps(5).padded_batch(3, padding_values=-1)",
-       [] { return ramps(5).padded_batch(3, {.padding_values = Nest(at::scalar_tensor(-1, at::kLong))}); }},
+       [] {
+         return ramps(5).padded_batch(3,
+                                      {.padding_values = Nest(at::scalar_tensor(-1, at::kLong))});
+       }},
       {"ramps(4).padded_batch(2, padded_shapes=[6])",
        [] { return ramps(4).padded_batch(2, {.padded_shapes = data::ShapeNest(Numbers{6})}); }},
       {"ramps(4).padded_batch(2, padded_shapes=[3])",

@@ -49,7 +49,8 @@ void expect_near(const Model& one, const Model& other, double tolerance) {
 void expect_equal(Model& one, Model& other) {
   expect_near(one, other, 0);
   EXPECT_EQ(one.optimizer().iterations(), other.optimizer().iterations());
-  EXPECT_EQ(one.optimizer().learning_rate(), other.optimizer().learning_rate());
+  if (other.optimizer().class_name() != "MultiOptimizer")
+    EXPECT_EQ(one.optimizer().learning_rate(), other.optimizer().learning_rate());
   for (const std::string& slot : other.optimizer().slot_names()) {
     const auto found = one.optimizer().slots(slot), wanted = other.optimizer().slots(slot);
     ASSERT_EQ(found.size(), wanted.size()) << slot;
@@ -79,6 +80,25 @@ std::vector<std::pair<std::string, MakeOptimizer>> optimizers_to_save() {
       {"average", [] { return Adam({.learning_rate = .02, .use_ema = true, .ema_momentum = .5}); }},
       {"rmsprop", [] { return RMSprop({.learning_rate = .01, .momentum = .5, .centered = true}); }},
       {"adagrad", [] { return Adagrad({.learning_rate = .1}); }},
+      {"adamax", [] { return Adamax(); }},
+      {"nadam", [] { return Nadam(); }},
+      {"adadelta", [] { return Adadelta({.learning_rate = 1}); }},
+      {"ftrl", [] { return Ftrl({.learning_rate = .1}); }},
+      {"lion", [] { return Lion(); }},
+      {"lamb", [] { return Lamb(); }},
+      {"adafactor", [] { return Adafactor(); }},
+      {"muon", [] { return Muon(); }},
+      {"schedule_free", [] { return ScheduleFreeAdamW({.learning_rate = .01}); }},
+      {"scaled", [] { return LossScaleOptimizer(Adam(), {.dynamic_growth_steps = 4}); }},
+      {"several",
+       [] {
+         return MultiOptimizer(OptimizerMap(Adam(), {{".*/bias", SGD({.momentum = .9})}}));
+       }},
+      {"schedule",
+       [] {
+         return SGD({.learning_rate = schedules::ExponentialDecay(
+                         {.initial_learning_rate = .1, .decay_steps = 3, .decay_rate = .5})});
+       }},
       {"adamw", [] { return AdamW({.learning_rate = .01, .weight_decay = .1}); }}};
 }
 
@@ -123,6 +143,28 @@ TEST_F(KerasCheckpoints, TrainingGoesOnUnderAnyStrategyWithEveryOptimizer) {
       EXPECT_EQ(resumed[i]->optimizer().iterations(), saved->optimizer().iterations());
     }
   }
+}
+
+TEST_F(KerasCheckpoints, WeightsToEvaluateWithComeBackAsThose) {
+  auto saved = network();
+  compile(*saved, optimizers::ScheduleFreeAdamW({.learning_rate = .05}));
+  train(*saved, 3);
+  saved->optimizer().finalize_variable_values();
+  checkpoint_of(*saved).write(path("x"));
+  auto other = network(), late = network();
+  for (Model* model : {other.get(), late.get()})
+    compile(*model, optimizers::ScheduleFreeAdamW({.learning_rate = .05}));
+  train(*other, 1);
+  for (Model* model : {other.get(), late.get()}) {
+    train::LoadStatus status = checkpoint_of(*model).read(path("x"));
+    model->optimizer().begin_training();
+    train(*model, 2);
+    status.assert_consumed();
+  }
+  saved->optimizer().begin_training();
+  train(*saved, 2);
+  expect_near(*other, *saved, 0);
+  expect_near(*late, *saved, 0);
 }
 
 TEST_F(KerasCheckpoints, AModelAndAnOptimizerThatAreNotBuiltTakeTheirStatesInTheFirstStep) {

@@ -431,7 +431,7 @@ TEST_F(SavingGraphs, AnyDescriptionIsLoadedOrRefused) {
   visit(visit, json, Json::json_pointer());
   for (const auto& place : places) {
     for (const Json& with : {Json(), Json(-1), Json(1e300), Json("x"), Json::array(),
-                             Json::object(), Json::array({Json::array()}), json["graph"]}) {
+                             Json::object(), Json::array({Json::array()}), json["model"]}) {
       Json other = json;
       other[place] = with;
       attempt(other.dump());

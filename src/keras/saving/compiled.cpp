@@ -162,21 +162,12 @@ std::vector<std::string> optimized(const Model& model, const optimizers::Optimiz
   const std::vector<Variable> weights = model.weights();
   const std::vector<std::string> in_file = names_of(weights);
   for (const Variable& variable : variables) {
-    const auto at =
-        std::find_if(weights.begin(), weights.end(),
-                     [&](const Variable& weight) { return weight.is_same(variable); });
-    names.push_back(at == weights.end()
-                        ? variable.name()
-                        : in_file[static_cast<std::size_t>(at - weights.begin())]);
+    const auto at = std::find_if(weights.begin(), weights.end(),
+                                 [&](const Variable& weight) { return weight.is_same(variable); });
+    names.push_back(at == weights.end() ? variable.name()
+                                        : in_file[static_cast<std::size_t>(at - weights.begin())]);
   }
   return names;
-}
-
-/// Calls of apply_gradients since the last update; 0 without accumulation.
-int64_t accumulated_steps(const optimizers::Optimizer& optimizer) {
-  const int64_t calls =
-      member<int64_t>(Json::parse(optimizer.config()), "gradient_accumulation_steps", 1);
-  return optimizer.gradient_steps() - optimizer.iterations() * calls;
 }
 
 void restore_accumulated(optimizers::Optimizer& optimizer, const Json& json,
@@ -221,7 +212,7 @@ Json ModelFile::compiled_part(const Model& model) {
 Json ModelFile::optimizer_part(const Model& model) {
   const optimizers::Optimizer& optimizer = model.training_->optimizer;
   Json json{{"iterations", optimizer.iterations()},
-            {"accumulated_steps", accumulated_steps(optimizer)},
+            {"accumulated_steps", optimizer.accumulated_steps()},
             {"optimizer_variables", optimized(model, optimizer)}};
   if (const auto denominator = optimizer.accumulated_denominator())
     json["accumulated_denominator"] = *denominator;
@@ -235,7 +226,7 @@ void ModelFile::put_slots(const Model& model, io::TensorFile& file) {
       file.tensors.emplace_back(cat("slots/", slot, "/", variable.name()),
                                 tutti::internal::saved_value(variable));
   }
-  if (accumulated_steps(optimizer) == 0) return;
+  if (optimizer.accumulated_steps() == 0) return;
   const std::vector<Tensor> sums = optimizer.accumulated_gradients();
   const std::vector<std::string> names = optimized(model, optimizer);
   for (std::size_t i = 0; i < sums.size(); ++i) {
@@ -248,12 +239,11 @@ void ModelFile::restore_compiled(Model& model, const Json& json, const io::Tenso
   const CompiledReader reader(custom_objects);
   CompileOptions options;
   const Json optimizer = member<Json>(json, "optimizer", Json::object());
-  options.optimizer = optimizers::Optimizer::from_config(
-      member<std::string>(optimizer, "class_name", ""),
-      member<Json>(optimizer, "config", Json::object()).dump());
-  options.loss =
-      per_output_from<losses::Loss>(member<Json>(json, "loss", Json()),
-                                    [&](const Json& item) { return reader.loss(item); });
+  options.optimizer =
+      optimizers::Optimizer::from_config(member<std::string>(optimizer, "class_name", ""),
+                                         member<Json>(optimizer, "config", Json::object()).dump());
+  options.loss = per_output_from<losses::Loss>(member<Json>(json, "loss", Json()),
+                                               [&](const Json& item) { return reader.loss(item); });
   options.loss_weights = weights_from(member<Json>(json, "loss_weights", Json()));
   options.metrics = reader.metrics(member<Json>(json, "metrics", Json::array()));
   options.weighted_metrics = reader.metrics(member<Json>(json, "weighted_metrics", Json::array()));
@@ -287,6 +277,11 @@ Json put_optimizer(const Model& model, io::TensorFile& file) {
 void take_optimizer(Model& model, const Json& json, const io::TensorFile& file,
                     const std::string& path) {
   ModelFile::restore_optimizer(model, json, file, path);
+}
+
+std::optional<double> learning_rate_of(const optimizers::Optimizer& optimizer) {
+  if (optimizer.class_name() == "MultiOptimizer") return std::nullopt;
+  return optimizer.learning_rate();
 }
 
 }  // namespace tutti::keras

@@ -15,72 +15,26 @@ namespace {
   throw DataLoss(cat("load_model [", path, "]: ", what, "; the file is damaged"));
 }
 
-// ---- how a functional model's inputs or outputs are nested: a place in the list of them, or
-// {"tuple": […]}, {"list": […]}, {"map": {…}}
-
-Json structure_json(const SymbolicNest& nest, std::size_t& next) {
-  if (nest.is_leaf()) return next++;
-  const auto below = [&](const NestOf<KerasTensor>& item) {
-    SymbolicNest part;
-    static_cast<NestOf<KerasTensor>&>(part) = item;
-    return structure_json(part, next);
-  };
-  Json items = nest.kind() == NestKind::kMap ? Json::object() : Json::array();
-  for (std::size_t i = 0; i < nest.size(); ++i) {
-    if (nest.kind() == NestKind::kMap) {
-      items[nest.keys()[i]] = below(nest.items()[i]);
-    } else {
-      items.push_back(below(nest.items()[i]));
-    }
-  }
-  const char* kind = nest.kind() == NestKind::kMap    ? "map"
-                     : nest.kind() == NestKind::kList ? "list"
-                                                      : "tuple";
-  Json json = Json::object();
-  json[kind] = std::move(items);
-  return json;
+/// Of inputs or outputs: null for one tensor, "list", or the keys of a map.
+Json structure_json(const SymbolicNest& nest) {
+  if (nest.is_leaf()) return Json();
+  return nest.kind() == NestKind::kMap ? Json(nest.keys()) : Json("list");
 }
 
-class StructureReader {
- public:
-  StructureReader(const std::string& path, const std::vector<KerasTensor>& tensors)
-      : path_(path), tensors_(tensors) {}
-  SymbolicNest read(const Json& json) {
-    SymbolicNest nest;
-    static_cast<NestOf<KerasTensor>&>(nest) = part(json, 0);
-    if (next_ != tensors_.size()) damaged(path_, "inputs or outputs without their structure");
-    return nest;
-  }
-
- private:
-  static constexpr int kDeepest = 100;
-  NestOf<KerasTensor> part(const Json& json, int depth) {
-    if (json.is_number_unsigned()) {
-      if (json.get<std::size_t>() != next_ || next_ >= tensors_.size())
-        damaged(path_, "an input or output that is not there");
-      return tensors_[next_++];
+SymbolicNest in_structure(const Json& structure, const std::vector<KerasTensor>& tensors,
+                          const std::string& path) {
+  if (structure.is_null() && tensors.size() == 1) return tensors[0];
+  if (structure == "list") return tensors;
+  std::map<std::string, KerasTensor> by_name;
+  if (structure.is_array() && structure.size() == tensors.size()) {
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      if (structure[i].is_string()) by_name.emplace(structure[i].get<std::string>(), tensors[i]);
     }
-    if (!json.is_object() || json.size() != 1 || depth > kDeepest)
-      damaged(path_, "a structure that is none");
-    const std::string kind = json.begin().key();
-    const Json& items = json.begin().value();
-    if (kind == "map" && items.is_object()) {
-      std::map<std::string, NestOf<KerasTensor>> entries;
-      for (const auto& [key, item] : items.items()) entries.emplace(key, part(item, depth + 1));
-      return NestOf<KerasTensor>::map(std::move(entries));
-    }
-    if ((kind != "list" && kind != "tuple") || !items.is_array())
-      damaged(path_, "a structure that is none");
-    std::vector<NestOf<KerasTensor>> entries;
-    for (const Json& item : items) entries.push_back(part(item, depth + 1));
-    return kind == "list" ? NestOf<KerasTensor>::list(std::move(entries))
-                          : NestOf<KerasTensor>::tuple(std::move(entries));
   }
-
-  const std::string& path_;
-  const std::vector<KerasTensor>& tensors_;
-  std::size_t next_ = 0;
-};
+  if (by_name.size() != tensors.size())
+    damaged(path, "inputs or outputs that do not fit their names");
+  return by_name;
+}
 
 }  // namespace
 
@@ -98,11 +52,9 @@ Json ModelFile::architecture(const Model& model) {
   }
   if (const auto* functional = dynamic_cast<const Functional*>(&model)) {
     json["kind"] = "functional";
-    json["graph"] = Json::parse(model.body_->config());
-    std::size_t next = 0;
-    json["inputs"] = structure_json(functional->inputs(), next);
-    next = 0;
-    json["outputs"] = structure_json(functional->outputs(), next);
+    json["model"] = Json::parse(model.body_->config());
+    json["inputs"] = structure_json(functional->inputs());
+    json["outputs"] = structure_json(functional->outputs());
     return json;
   }
   throw Unimplemented(cat("save [", model.name(),
@@ -119,8 +71,8 @@ std::unique_ptr<Model> ModelFile::sequential_from(const Json& json, const std::s
   for (const Json& layer : described) {
     const auto class_name = member<std::string>(layer, "class_name", "");
     if (class_name.empty()) damaged(path, "a layer without class");
-    layers.push_back(layers::layer_from_json(
-        class_name, member<Json>(layer, "config", Json::object()), limits));
+    layers.push_back(
+        layers::layer_from_json(class_name, member<Json>(layer, "config", Json::object()), limits));
   }
   auto model = std::make_unique<Sequential>(
       std::move(layers), SequentialOptions{.name = member<std::string>(json, "name", "")});
@@ -130,15 +82,13 @@ std::unique_ptr<Model> ModelFile::sequential_from(const Json& json, const std::s
 
 std::unique_ptr<Model> ModelFile::functional_from(const Json& json, const std::string& path,
                                                   const layers::LayerLimits& limits) {
-  Json graph = member<Json>(json, "graph", Json());
-  if (!graph.is_object()) damaged(path, "no graph of layers");
-  graph["name"] = member<std::string>(json, "name", "");
-  const layers::Layer layer = layers::layer_from_json("Functional", graph, limits);
+  const layers::Layer layer =
+      layers::layer_from_json("Functional", member<Json>(json, "model", Json()), limits);
   const auto body = std::dynamic_pointer_cast<FunctionalBody>(layer.impl());
   const SymbolicNest inputs =
-      StructureReader(path, body->inputs()).read(member<Json>(json, "inputs", Json()));
+      in_structure(member<Json>(json, "inputs", Json()), body->inputs(), path);
   const SymbolicNest outputs =
-      StructureReader(path, body->outputs()).read(member<Json>(json, "outputs", Json()));
+      in_structure(member<Json>(json, "outputs", Json()), body->outputs(), path);
   return std::unique_ptr<Model>(new Functional(body, inputs, outputs));
 }
 

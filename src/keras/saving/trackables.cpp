@@ -2,10 +2,11 @@
 
 #include <algorithm>
 
-#include "keras/json.h"
+#include "keras/optimizers/rule_optimizer.h"
 #include "keras/saving/named_state.h"
 #include "keras/saving/weights_file.h"
 #include "tutti/keras/model.h"
+#include "tutti/keras/optimizers/wrappers.h"
 
 namespace tutti::keras {
 
@@ -91,18 +92,20 @@ namespace {
 Nest scalar(double value) { return Nest(at::scalar_tensor(value, at::kDouble)); }
 Nest scalar(int64_t value) { return Nest(at::scalar_tensor(value, at::kLong)); }
 
-/// False where a schedule, or several optimizers, say the rate.
-bool has_rate(const Json& config) {
-  return config.contains("learning_rate") && config["learning_rate"].is_number();
+/// The optimizer with a formula that it is, or that a LossScaleOptimizer is around; else null.
+RuleOptimizer* rule_of(const Optimizer& optimizer) {
+  if (optimizer.class_name() == "LossScaleOptimizer")
+    return rule_of(LossScaleOptimizer::of(optimizer).inner_optimizer());
+  return dynamic_cast<RuleOptimizer*>(&Optimizer::Impl::of(optimizer));
 }
-
+/// False where a schedule, or several optimizers, say the rate.
+bool has_rate(const Optimizer& optimizer) {
+  const RuleOptimizer* rule = rule_of(optimizer);
+  return rule != nullptr && !rule->has_schedule();
+}
 /// Calls that make an update.
 int64_t accumulation_steps(const Optimizer& optimizer) {
-  return member<int64_t>(Json::parse(optimizer.config()), "gradient_accumulation_steps", 1);
-}
-/// Calls since the last update.
-int64_t accumulated_calls(const Optimizer& optimizer) {
-  return optimizer.gradient_steps() - optimizer.iterations() * accumulation_steps(optimizer);
+  return Optimizer::Impl::of(optimizer).accumulation_steps();
 }
 
 /// The slot's variables by the names of those that they belong to ("dense/kernel", not
@@ -111,12 +114,14 @@ std::vector<std::string> slot_keys(const Optimizer& optimizer, const std::string
                                    const std::vector<std::string>& names) {
   const std::vector<Variable> variables = optimizer.trainable_variables();
   std::vector<std::string> keys;
-  std::size_t next = 0;  // they come in the order of the variables, of which some may have none
+  std::vector<bool> used(variables.size());  // several variables may have one name
   for (const Variable& own : optimizer.slots(slot)) {
-    std::size_t at = next;
-    while (at < variables.size() && own.name() != cat(variables[at].name(), "/", slot)) ++at;
+    std::size_t at = 0;
+    while (at < variables.size() &&
+           (used[at] || own.name() != cat(variables[at].name(), "/", slot)))
+      ++at;
     keys.push_back(at < variables.size() ? names[at] : own.name());
-    if (at < variables.size()) next = at + 1;
+    if (at < variables.size()) used[at] = true;
   }
   return unique_names(std::move(keys));
 }
@@ -128,7 +133,7 @@ Nest accumulated(const Optimizer& optimizer, const std::vector<std::string>& nam
   for (std::size_t i = 0; i < sums.size(); ++i) {
     if (sums[i].defined()) gradients.emplace(names[i], Nest(sums[i]));
   }
-  std::map<std::string, Nest> parts{{"calls", scalar(accumulated_calls(optimizer))},
+  std::map<std::string, Nest> parts{{"calls", scalar(optimizer.accumulated_steps())},
                                     {"gradients", Nest::map(std::move(gradients))}};
   if (const auto denominator = optimizer.accumulated_denominator())
     parts.emplace("denominator", scalar(*denominator));
@@ -172,9 +177,11 @@ Prepared prepare(const Optimizer& optimizer, const Nest& state) {
   const Nest* slots = entry_of(state, "slots");
   if (slots == nullptr) {
     if (optimizer.gradient_steps() == 0) return prepared;
-    throw InvalidArgument(
-        cat("optimizer [", optimizer.name(), "]: the state of one that had made no step, for one "
-            "that has made ", optimizer.gradient_steps(), ", expected slots; make a new optimizer"));
+    throw InvalidArgument(cat("optimizer [", optimizer.name(),
+                              "]: the state of one that had made no step, for one "
+                              "that has made ",
+                              optimizer.gradient_steps(),
+                              ", expected slots; make a new optimizer"));
   }
   std::vector<std::string> own = optimizer.slot_names();
   std::sort(own.begin(), own.end());
@@ -190,7 +197,8 @@ Prepared prepare(const Optimizer& optimizer, const Nest& state) {
     std::vector<std::string> keys = slot_keys(optimizer, slot, names);
     for (std::string& key : keys) {
       const auto at = std::find(names.begin(), names.end(), key) - names.begin();
-      if (at < static_cast<std::ptrdiff_t>(names.size())) key = places[static_cast<std::size_t>(at)];
+      if (at < static_cast<std::ptrdiff_t>(names.size()))
+        key = places[static_cast<std::size_t>(at)];
     }
     std::vector<Tensor> values = values_for(variables, keys, (*slots)[slot]);
     prepared.slots.emplace_back(std::move(variables), std::move(values));
@@ -206,23 +214,25 @@ void apply(Optimizer& optimizer, const Prepared& prepared) {
 }
 
 /// {"iterations", "learning_rate", "names": strings, "slots": {slot: {name: tensor}},
-/// "accumulated"}; while the optimizer is not built, without "names" and what follows.
+/// "accumulated", "evaluating": the weights are those to evaluate with}; while the optimizer is not
+/// built, without "names" and what follows.
 class OptimizerState : public Trackable {
  public:
   explicit OptimizerState(Optimizer optimizer) : optimizer_(std::move(optimizer)) {}
 
   Nest state() const override {
     std::map<std::string, Nest> parts{{"iterations", scalar(optimizer_.iterations())}};
-    if (has_rate(Json::parse(optimizer_.config())))
-      parts.emplace("learning_rate", scalar(optimizer_.learning_rate()));
+    if (has_rate(optimizer_)) parts.emplace("learning_rate", scalar(optimizer_.learning_rate()));
     if (!optimizer_.built()) return Nest::map(std::move(parts));
+    const RuleOptimizer* rule = rule_of(optimizer_);
+    if (rule != nullptr && rule->evaluating()) parts.emplace("evaluating", scalar(int64_t{1}));
     const auto names = names_of(optimizer_.trainable_variables());
     parts.emplace("names", names_nest(names));
     std::map<std::string, Nest> slots;
     for (const std::string& slot : optimizer_.slot_names())
       slots.emplace(slot, values_nest(slot_keys(optimizer_, slot, names), optimizer_.slots(slot)));
     parts.emplace("slots", Nest::map(std::move(slots)));
-    if (accumulated_calls(optimizer_) > 0)
+    if (optimizer_.accumulated_steps() > 0)
       parts.emplace("accumulated", accumulated(optimizer_, names));
     return Nest::map(std::move(parts));
   }
@@ -240,10 +250,11 @@ class OptimizerState : public Trackable {
   void set_state(const Nest& state) override {
     *waits_ = false;
     optimizer_.when_built(nullptr);
+    if (RuleOptimizer* rule = rule_of(optimizer_))
+      rule->set_evaluating(entry_of(state, "evaluating") != nullptr);
     // The first step asks which step it is before it builds.
     optimizer_.set_iterations(integer_in(state, "iterations"));
-    if (entry_of(state, "learning_rate") != nullptr &&
-        has_rate(Json::parse(optimizer_.config())))
+    if (entry_of(state, "learning_rate") != nullptr && has_rate(optimizer_))
       optimizer_.set_learning_rate(number_in(state, "learning_rate"));
     if (optimizer_.built()) return apply(optimizer_, prepare(optimizer_, state));
     if (entry_of(state, "slots") == nullptr) return;
