@@ -64,6 +64,7 @@ class FilterPlan : public PassPlan {
     std::optional<Nest> next() override {
       for (;;) {
         auto element = input->next();
+        at::NoGradGuard no_grad;
         if (!element || predicate(*element)) return element;
       }
     }

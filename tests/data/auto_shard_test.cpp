@@ -254,6 +254,41 @@ TEST(AutoShardFile, ReachesTheReaderThroughEveryTransformation) {
   EXPECT_EQ(both->inputs()[0], both->inputs()[1]) << "a plan that stands in two places stays one";
 }
 
+TEST(AutoShardFile, ReachesTheReaderThroughWhatMakesDatasetsOfElements) {
+  const TextFiles files(2);
+  const auto first = [](const Tensor& x) { return from_tensors(x); };
+  const auto with_number = [](const Tensor& sum, const Tensor& x) { return std::pair(sum + 1, x); };
+  const auto all = [](const auto&...) { return true; };
+  const auto lines =
+      files.numbers()
+          .map([](const Tensor& x) { return x; }, {.num_parallel_calls = 2})
+          .flat_map(first)
+          .interleave(first)
+          .interleave(first, {.num_parallel_calls = 2})
+          .scan(at::scalar_tensor(0, at::kLong), with_number)
+          .take_while(all)
+          .unique()
+          .ignore_errors()
+          .window(2)
+          .flat_map([](const Dataset<Tensor>& window) { return window; })
+          .batch(3)
+          .rebatch(2)
+          .unbatch()
+          .group_by_window([](const Tensor&) { return 0; },
+                           [](int64_t, const Dataset<Tensor>& group) { return group; }, 2);
+  const auto chosen = choose_from_datasets<Tensor>(
+      {sample_from_datasets<Tensor>({lines, lines}, {.seed = 1}), lines},
+      files.numbers().map([](const Tensor&) { return at::scalar_tensor(0, at::kLong); }));
+  const auto whole = chosen.rejection_resample([](const Tensor&) { return 0; }, {1.0})
+                         .map([](const Tensor&, const Tensor& x) { return x; })
+                         .assert_cardinality(4)
+                         .ragged_batch(8);
+  const auto on_second = auto_shard(whole.plan(), kFile, 2, 1);
+  const auto list = Dataset<std::vector<Tensor>>(on_second).iterator().get_next();
+  ASSERT_EQ(list.size(), 4);
+  for (const Tensor& x : list) EXPECT_EQ(x.item<int64_t>() / 10, 1) << "of the second file";
+}
+
 TEST(AutoShardFile, AShuffleGoesOnWithItsSeeds) {
   const TextFiles files(2);
   const auto shuffled = [&] { return files.numbers().shuffle(10, {.seed = 5}); };

@@ -1,5 +1,6 @@
 // data.json: what datasets give in one process. A pipeline is a sentence in the recordings, so each
-// sentence is written here as the program that it stands for.
+// sentence is written here as the program that it stands for. The tables are long because they are
+// tables.
 
 #include <unistd.h>
 
