@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Tutti beside its peers on the same work: what `./dev bench` starts.
 
-    run.py [--peers] [--work C1,C2,C3,C5,main,calls] [--rounds 5] [--json FILE]
+    run.py [--peers] [--work C1,C2,C3,C5,main,calls,optimizers] [--rounds 5] [--json FILE]
 
 Every round runs each contender once, in alternating order, each in processes of its own, all pinned to the same two
 cores with as many threads. Tables of medians and of the bars go to standard output, everything measured to the JSON file.
 Without --peers only PyTorch stands beside Tutti; with it TensorFlow too, in a Python environment made on first use.
-`--work calls` is a table of what single calls cost on 1, 2 and 4 replicas, beside nobody, and only on demand.
+`--work calls` is a table of what single calls cost on 1, 2 and 4 replicas, beside nobody, and only on demand; so is
+`--work optimizers`, each optimizer's update beside the same formula by PyTorch's operations, in one process.
 
 Rules that keep the numbers honest:
 - thread counts are set for every contender alike (OpenMP and BLAS): cores / processes a process;
@@ -47,7 +48,7 @@ TIMEOUT = 900  # seconds for one run
 TENSORFLOW = "2.21.0"
 TUTTI_MODES = {"C1": ("loop", "fit"), "C2": ("loop", "fit"), "C3": ("nnmodule",), "C5": ("loop", "fit")}
 WORKS = (*workloads.WORKLOADS, "main")
-CALLS = "calls"
+TABLES = {"calls": "call_costs", "optimizers": "optimizer_bench"}  # program that prints one, and a result line
 
 
 class Contender:
@@ -209,14 +210,14 @@ def run_quietly(contender, cores, say):
     return result
 
 
-def call_costs(cores):
-    """Prints what call_costs says; its result. Raises Failed."""
+def print_table_of(work, cores):
+    """Prints what the program of a table says; its result. Raises Failed."""
     def parse(output):
         table = [line for line in output.splitlines() if line.startswith("|")]
         return {**last_json_line(output), "table": table}
-    say = lambda text: print(f"    {CALLS} {text}", flush=True)
-    print(f"==> {CALLS}", flush=True)
-    result = run_quietly(Contender("tutti_calls", [tutti_binary("call_costs")], parse=parse), cores, say)
+    say = lambda text: print(f"    {work} {text}", flush=True)
+    print(f"==> {work}", flush=True)
+    result = run_quietly(Contender(f"tutti_{work}", [tutti_binary(TABLES[work])], parse=parse), cores, say)
     print("\n".join(result["table"]))
     return result
 
@@ -260,8 +261,8 @@ def parse_arguments():
     options = parser.parse_args()
     options.work = options.work.split(",")
     for name in options.work:
-        if name not in (*WORKS, CALLS):
-            parser.error(f"unknown work {name!r}; known: {', '.join((*WORKS, CALLS))}")
+        if name not in (*WORKS, *TABLES):
+            parser.error(f"unknown work {name!r}; known: {', '.join((*WORKS, *TABLES))}")
     if options.rounds < 1:
         parser.error("--rounds needs at least 1")
     return options
@@ -273,7 +274,7 @@ def main():
     data = ROOT / "build/bench/data"
     plan = {}
     tensorflow_python = peers_python() if options.peers else None
-    for work in (name for name in options.work if name != CALLS):
+    for work in (name for name in options.work if name not in TABLES):
         plan[work] = contenders_for(work, tensorflow_python, data, options)
     if plan:
         workloads.scale_steps(options.steps_scale)
@@ -294,11 +295,11 @@ def main():
     if results:
         report.print_bars(results)
     left_out = {f"{work} {c.name}": c.out for work, contenders in plan.items() for c in contenders if c.out}
-    if CALLS in options.work:
+    for work in (name for name in options.work if name in TABLES):
         try:
-            runs[CALLS] = [call_costs(cores)]
+            runs[work] = [print_table_of(work, cores)]
         except Failed as reason:
-            left_out[CALLS] = str(reason)
+            left_out[work] = str(reason)
     for name, reason in left_out.items():
         print(f"  left out: {name}: {reason}")
     document = {"machine": about, "rounds": options.rounds, "results": {r.name: r.as_json() for r in results},

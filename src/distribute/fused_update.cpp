@@ -10,6 +10,9 @@
 // and the slots, once each. Replicas leave together: nobody reads weights that are being written,
 // and no gradient buffer is freed while another replica reads it.
 //
+// A rule that needs norms, means or products of a whole variable gets it whole: these variables are
+// dealt out to the replicas by size, each is updated by one.
+//
 // Gradients of sparse layout are first joined, each variable's by one replica
 // (fused_update_rows.h); the pass then takes the rows where it would take the sum.
 //
@@ -18,9 +21,9 @@
 
 #include "tutti/distribute/fused_update.h"
 
+#include <algorithm>
 #include <map>
 
-#include "collectives/rendezvous.h"
 #include "distribute/context_stack.h"
 #include "distribute/fused_update_impl.h"
 #include "tutti/base/log.h"
@@ -53,7 +56,32 @@ Tensor as_stored(const Tensor& gradient, const Tensor& component, const std::str
   return stored;
 }
 
+constexpr const char* kOperation = "apply_gradients";
+
 }  // namespace
+
+Tensor UpdateRule::initial_slot(std::size_t /*slot*/, std::size_t /*variable*/,
+                                const Tensor& weights) const {
+  Tensor initial = zeros_like_dense(weights);
+  if (slot_initial_value() != 0) initial.fill_(slot_initial_value());
+  return initial;
+}
+
+Meeting::Meeting(Strategy& strategy) {
+  ReplicaContext* context = get_replica_context();
+  if (context == nullptr || &context->strategy() != &strategy || context->rendezvous().size() == 1)
+    return;
+  rendezvous_ = &context->rendezvous();
+  rank_ = context->local_replica_id();
+  size_ = rendezvous_->size();
+}
+void Meeting::meet(const char* operation, const void* payload) const {
+  if (rendezvous_ != nullptr)
+    rendezvous_->meet(rank_, {operation, payload}, collectives::kDefaultTimeout);
+}
+void Meeting::leave() const {
+  if (rendezvous_ != nullptr) rendezvous_->leave(rank_, collectives::kDefaultTimeout);
+}
 
 FusedUpdate::FusedUpdate(std::vector<Variable> variables, std::shared_ptr<UpdateRule> rule,
                          GradientClipping clipping, std::vector<bool> decay)
@@ -66,7 +94,9 @@ FusedUpdate::FusedUpdate(std::vector<Variable> variables, std::shared_ptr<Update
     tutti::internal::VariableState& state = impl_->variables[i].state();
     impl_->items.push_back(
         {&state, impl_->variables[i].numel(), 0, false, i < decay.size() ? decay[i] : true});
+    impl_->constrained = impl_->constrained || state.constraint != nullptr;
   }
+  impl_->rule->bind(impl_->variables);
   impl_->pack_weights();
   impl_->make_slots();
   impl_->classify();
@@ -76,6 +106,7 @@ FusedUpdate::FusedUpdate(std::vector<Variable> variables, std::shared_ptr<Update
           : static_cast<std::size_t>(impl_->items[0].state->strategy->num_local_replicas()));
   impl_->row_gradients.resize(impl_->items.size());
   impl_->warned.assign(impl_->items.size(), 0);
+  impl_->deal_whole_variables();
 }
 
 FusedUpdate::~FusedUpdate() = default;
@@ -107,17 +138,37 @@ void FusedUpdate::Impl::pack_weights() {
 void FusedUpdate::Impl::make_slots() {
   for (const std::string& name : slot_names) {
     std::vector<Variable> column;
+    const std::size_t slot = slots.size();
     for (const Item& item : items) {
       VariableOptions options;
       options.trainable = false;
       options.name = cat(item.state->name, "/", name);
-      const Tensor like = item.state->components[0];
-      Tensor initial = zeros_like_dense(like);
-      if (rule->slot_initial_value() != 0) initial.fill_(rule->slot_initial_value());
-      column.emplace_back(
-          tutti::internal::make_variable_state(initial, options, *item.state->strategy));
+      at::NoGradGuard no_grad;
+      const Tensor initial = rule->initial_slot(slot, column.size(), item.state->components[0]);
+      column.push_back(initial.defined() ? Variable(tutti::internal::make_variable_state(
+                                               initial, options, *item.state->strategy))
+                                         : Variable());
     }
     slots.push_back(std::move(column));
+  }
+}
+
+/// Large ones first, each to the replica that has least.
+void FusedUpdate::Impl::deal_whole_variables() {
+  whole_gradients.resize(items.size());
+  whole_slots.resize(items.size());
+  std::vector<std::size_t> order;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    items[i].whole = rule->needs_whole(i);
+    if (items[i].whole) order.push_back(i);
+  }
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return items[a].numel > items[b].numel; });
+  std::vector<int64_t> load(contributions.size(), 0);
+  for (const std::size_t i : order) {
+    const auto least = std::min_element(load.begin(), load.end());
+    items[i].owner = static_cast<int>(least - load.begin());
+    *least += items[i].numel;
   }
 }
 
@@ -132,7 +183,7 @@ void FusedUpdate::Impl::classify() {
     item.fused =
         floating && component.is_cpu() && item.state->shared.load(std::memory_order_acquire);
     item.begin = total;
-    if (item.fused) total += (item.numel + kLine - 1) / kLine * kLine;
+    if (item.fused && !item.whole) total += (item.numel + kLine - 1) / kLine * kLine;
   }
 }
 
@@ -198,82 +249,123 @@ void FusedUpdate::Impl::finish(const Contributions& all) {
   ++iterations;
 }
 
-void FusedUpdate::apply(const std::vector<Tensor>& gradients, bool sum_replicas) {
+/// Meets with this replica's gradients in hand: what all have brought. Everybody knows then which
+/// variables the pass takes.
+FusedUpdate::Impl::Contributions FusedUpdate::Impl::gather(const Meeting& meeting,
+                                                           const char* operation,
+                                                           const std::vector<Tensor>& gradients,
+                                                           const UpdateOptions& options) {
+  Contribution& mine = contributions[static_cast<std::size_t>(meeting.rank())];
+  prepare(mine, gradients, static_cast<std::size_t>(meeting.rank()));
+  mine.options = options;
+  if (meeting.rank() == 0) {
+    forget_rows();  // of an update that failed
+    classify();
+  }
+  meeting.meet(operation, &mine);
+  if (is_stale()) {  // a variable was split on the way here: every replica sees it, one says what
+                     // follows
+    meeting.leave();
+    if (meeting.rank() == 0) classify();
+    meeting.meet(operation, &mine);
+  }
+  Contributions all;
+  for (int r = 0; r < meeting.size(); ++r)
+    all.push_back(&contributions[static_cast<std::size_t>(r)]);
+  return all;
+}
+
+bool FusedUpdate::Impl::join_rows_together(const Meeting& meeting, const char* operation,
+                                           const Contributions& all) {
+  bool any_rows = false;
+  for (const Contribution* contribution : all) any_rows = any_rows || contribution->has_rows;
+  if (!any_rows) return false;
+  join_rows(all, meeting.rank(), meeting.size());
+  meeting.meet_again(operation, all[static_cast<std::size_t>(meeting.rank())]);
+  return true;
+}
+
+/// After the meeting.
+void FusedUpdate::Impl::forget(const Meeting& meeting, bool any_rows) {
+  for (Tensor& gradient : contributions[static_cast<std::size_t>(meeting.rank())].gradients)
+    gradient.reset();
+  if (any_rows && meeting.rank() == 0) forget_rows();
+}
+
+bool FusedUpdate::apply(const std::vector<Tensor>& gradients, const UpdateOptions& options) {
   Impl& impl = *impl_;
   if (impl.items.empty()) {
     ++impl.iterations;
-    return;
+    return true;
   }
   at::NoGradGuard no_grad;
-  ReplicaContext* context = get_replica_context();
-  Strategy& strategy = *impl.items[0].state->strategy;
-  const bool collective =
-      context != nullptr && &context->strategy() == &strategy && context->rendezvous().size() > 1;
-  const int rank = collective ? context->local_replica_id() : 0;
-  const int size = collective ? context->rendezvous().size() : 1;
-  const auto timeout = collectives::kDefaultTimeout;
-  auto meet = [&](const char* operation, const void* payload) {
-    if (collective) context->rendezvous().meet(rank, {operation, payload}, timeout);
-  };
-  auto leave = [&] {
-    if (collective) context->rendezvous().leave(rank, timeout);
-  };
-
+  const Meeting meeting(*impl.items[0].state->strategy);
+  const int rank = meeting.rank();
+  const int size = meeting.size();
+  if (rank == 0) impl.rule->begin_step(impl.iterations);
+  const Impl::Contributions all = impl.gather(meeting, kOperation, gradients, options);
   Impl::Contribution& mine = impl.contributions[static_cast<std::size_t>(rank)];
-  impl.prepare(mine, gradients, static_cast<std::size_t>(rank));
-  mine.sum_replicas = sum_replicas;
-  if (rank == 0) {
-    impl.forget_rows();  // of an update that failed
-    impl.classify();
-    impl.rule->begin_step(impl.iterations);
-  }
-  meet("apply_gradients", &mine);
-  Impl::Contributions all;
-  for (int r = 0; r < size; ++r) all.push_back(&impl.contributions[static_cast<std::size_t>(r)]);
-
-  if (impl.is_stale()) {  // a variable was split on the way here: every replica sees it, one says
-                          // what follows
-    leave();
-    if (rank == 0) impl.classify();
-    meet("apply_gradients", &mine);
-  }
   if (!impl.has_any_gradient(all)) {
-    leave();
+    if (options.may_be_empty && rank == 0) ++impl.iterations;
+    meeting.leave();
+    if (options.may_be_empty) return false;
     throw InvalidArgument(cat("apply_gradients: no gradient for any of the ", impl.items.size(),
                               " variables, expected at least one; does the loss depend on them?"));
   }
-  bool any_rows = false;
-  for (const Impl::Contribution* contribution : all) any_rows = any_rows || contribution->has_rows;
-  if (any_rows) {
-    impl.join_rows(all, rank, size);
-    leave();
-    meet("apply_gradients", &mine);
-  }
+  const bool any_rows = impl.join_rows_together(meeting, kOperation, all);
   if (impl.clips_by_norm()) {
     impl.measure(all, rank, size, mine);
-    leave();
-    meet("apply_gradients", &mine);
+    meeting.meet_again(kOperation, &mine);
   }
-  impl.find_scales(all, mine.scales);
+  impl.find_scales(all, options.scale, mine.scales);
   impl.update_share(all, rank, size, mine.scales);
+  impl.update_whole_variables(all, rank, size, mine.scales);
   if (rank == 0) {
     for (std::size_t i = 0; i < impl.items.size(); ++i) {
       if (!impl.items[i].fused) impl.update_by_tensors(all, i, mine.scales[i]);
     }
   }
+  if (impl.constrained) {
+    meeting.meet_again(kOperation, &mine);
+    impl.constrain(all, rank, size);
+  }
   if (rank == 0) impl.finish(all);
-  leave();
-  for (Tensor& gradient : mine.gradients) gradient.reset();
-  if (any_rows && rank == 0) impl.forget_rows();
+  meeting.leave();
+  impl.forget(meeting, any_rows);
+  return true;
+}
+
+bool FusedUpdate::all_finite(const std::vector<Tensor>& gradients, bool sum_replicas) {
+  Impl& impl = *impl_;
+  if (impl.items.empty()) return true;
+  at::NoGradGuard no_grad;
+  constexpr const char* kCheck = "apply_gradients (finite test)";
+  const Meeting meeting(*impl.items[0].state->strategy);
+  const Impl::Contributions all =
+      impl.gather(meeting, kCheck, gradients, {.sum_replicas = sum_replicas});
+  const bool any_rows = impl.join_rows_together(meeting, kCheck, all);
+  Impl::Contribution& mine = impl.contributions[static_cast<std::size_t>(meeting.rank())];
+  mine.finite = impl.is_share_finite(all, meeting.rank(), meeting.size());
+  meeting.meet_again(kCheck, &mine);
+  bool finite = true;
+  for (const Impl::Contribution* contribution : all) finite = finite && contribution->finite;
+  meeting.leave();
+  impl.forget(meeting, any_rows);
+  return finite;
 }
 
 int64_t FusedUpdate::iterations() const { return impl_->iterations; }
 void FusedUpdate::set_iterations(int64_t iterations) { impl_->iterations = iterations; }
 const std::vector<Variable>& FusedUpdate::variables() const { return impl_->variables; }
 
-const std::vector<Variable>& FusedUpdate::slots(const std::string& name) const {
+std::vector<Variable> FusedUpdate::slots(const std::string& name) const {
   for (std::size_t i = 0; i < impl_->slot_names.size(); ++i) {
-    if (impl_->slot_names[i] == name) return impl_->slots[i];
+    if (impl_->slot_names[i] != name) continue;
+    std::vector<Variable> column;
+    for (const Variable& slot : impl_->slots[i]) {
+      if (slot.defined()) column.push_back(slot);
+    }
+    return column;
   }
   throw NotFound(
       cat("optimizer slots: \"", name, "\", expected one of ", join(impl_->slot_names, ", ")));

@@ -5,6 +5,7 @@
 
 #include "collectives/local_reduce.h"
 #include "distribute/fused_update_impl.h"
+#include "tutti/tensor/tensor_spec.h"
 
 namespace tutti::distribute {
 namespace {
@@ -42,12 +43,49 @@ const Scalar* summed(const c10::SmallVectorImpl<const Scalar*>& parts, int64_t b
   return buffer;
 }
 
+/// So many sums apart from each other are vector instructions; one sum is a chain.
+constexpr int64_t kLanes = 8;
+
 template <class Scalar>
 double squares_of(const Scalar* values, int64_t n) {
+  double lanes[kLanes] = {};
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    for (int64_t j = 0; j < kLanes; ++j) {
+      const auto value = static_cast<double>(values[i + j]);
+      lanes[j] += value * value;
+    }
+  }
   double squares = 0;
-  for (int64_t i = 0; i < n; ++i)
-    squares += static_cast<double>(values[i]) * static_cast<double>(values[i]);
+  for (; i < n; ++i) squares += static_cast<double>(values[i]) * static_cast<double>(values[i]);
+  for (const double lane : lanes) squares += lane;
   return squares;
+}
+
+template <class Scalar>
+bool finite_values(const Scalar* values, int64_t n) {
+  Scalar lanes[kLanes] = {};  // 0 * x is 0, or no number
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    for (int64_t j = 0; j < kLanes; ++j) lanes[j] += 0 * values[i + j];
+  }
+  for (; i < n; ++i) lanes[0] += 0 * values[i];
+  bool finite = true;
+  for (const Scalar lane : lanes) finite = finite && lane == 0;
+  return finite;
+}
+
+/// Where each slot of one variable begins; null for those that it has not.
+template <class Scalar>
+c10::SmallVector<Scalar*, 4> slot_pointers(const std::vector<std::vector<Variable>>& slots,
+                                           std::size_t item) {
+  c10::SmallVector<Scalar*, 4> pointers;
+  for (const auto& column : slots) {
+    pointers.push_back(column[item].defined()
+                           ? static_cast<Scalar*>(column[item].state().components[0].data_ptr())
+                           : nullptr);
+  }
+  return pointers;
 }
 
 }  // namespace
@@ -58,7 +96,7 @@ void FusedUpdate::Impl::for_share(int rank, int size, Visitor visit) const {
   const int64_t begin = lines * rank / size * kLine;
   const int64_t end = lines * (rank + 1) / size * kLine;
   for (std::size_t i = 0; i < items.size(); ++i) {
-    if (!items[i].fused) continue;
+    if (!items[i].fused || items[i].whole) continue;
     const int64_t from = std::max<int64_t>(begin - items[i].begin, 0);
     const int64_t to = std::min(end - items[i].begin, items[i].numel);
     if (from < to) visit(i, from, to);
@@ -76,7 +114,7 @@ auto FusedUpdate::Impl::parts_of(const Contributions& all, std::size_t item) con
   for (const Contribution* contribution : all) {
     if (contribution->data[item] != nullptr)
       parts.push_back(static_cast<const Scalar*>(contribution->data[item]));
-    if (!contribution->sum_replicas && !parts.empty()) break;
+    if (!contribution->options.sum_replicas && !parts.empty()) break;
   }
   return parts;
 }
@@ -114,7 +152,7 @@ void FusedUpdate::Impl::join_rows(const Contributions& all, int rank, int size) 
     std::vector<Tensor> parts;
     for (const Contribution* contribution : all) {
       if (contribution->gradients[i].defined()) parts.push_back(contribution->gradients[i]);
-      if (!contribution->sum_replicas && !parts.empty()) break;
+      if (!contribution->options.sum_replicas && !parts.empty()) break;
     }
     row_gradients[i] = add_up_rows(parts, items[i].state->components[0]);
   }
@@ -125,13 +163,15 @@ void FusedUpdate::Impl::join_rows(const Contributions& all, int rank, int size) 
 void FusedUpdate::Impl::measure(const Contributions& all, int rank, int size,
                                 Contribution& mine) const {
   mine.squares.assign(items.size(), 0);
-  for_share(rank, size, [&](std::size_t i, int64_t from, int64_t to) {
+  const auto add = [&](std::size_t i, int64_t from, int64_t to) {
     if (items[i].state->components[0].scalar_type() == at::kFloat) {
       add_squares<float>(all, i, from, to, mine.squares[i]);
     } else {
       add_squares<double>(all, i, from, to, mine.squares[i]);
     }
-  });
+  };
+  for_share(rank, size, add);
+  for_whole(rank, size, [&](std::size_t i) { add(i, 0, items[i].numel); });
   if (rank != 0) return;
   for (std::size_t i = 0; i < items.size(); ++i) {
     if (items[i].fused) continue;
@@ -141,9 +181,48 @@ void FusedUpdate::Impl::measure(const Contributions& all, int rank, int size,
   }
 }
 
-/// The factor of each variable's gradient. Keras: g * bound / max(norm, bound).
-void FusedUpdate::Impl::find_scales(const Contributions& all, std::vector<double>& factors) const {
-  factors.assign(items.size(), 1);
+template <class Scalar>
+bool FusedUpdate::Impl::is_finite(const Contributions& all, std::size_t item, int64_t begin,
+                                  int64_t end) const {
+  bool finite = true;
+  if (const RowGradient* rows = rows_of(item)) {
+    rows->for_touched<Scalar>(begin, end, kChunk, [&](int64_t, int64_t n, const Scalar* gradient) {
+      finite = finite && finite_values(gradient, n);
+    });
+    return finite;
+  }
+  const auto parts = parts_of<Scalar>(all, item);
+  if (parts.empty()) return true;
+  alignas(64) Scalar buffer[kChunk];
+  for (int64_t at = begin; at < end && finite; at += kChunk) {
+    const int64_t n = std::min(kChunk, end - at);
+    finite = finite_values(summed<Scalar>(parts, at, n, 1, std::nullopt, buffer), n);
+  }
+  return finite;
+}
+
+bool FusedUpdate::Impl::is_share_finite(const Contributions& all, int rank, int size) const {
+  bool finite = true;
+  const auto check = [&](std::size_t i, int64_t from, int64_t to) {
+    finite = finite && (items[i].state->components[0].scalar_type() == at::kFloat
+                            ? is_finite<float>(all, i, from, to)
+                            : is_finite<double>(all, i, from, to));
+  };
+  for_share(rank, size, check);
+  for_whole(rank, size, [&](std::size_t i) { check(i, 0, items[i].numel); });
+  if (rank != 0) return finite;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    if (items[i].fused) continue;
+    const Tensor gradient = aggregated(all, i);
+    if (gradient.defined()) finite = finite && gradient.isfinite().all().item<bool>();
+  }
+  return finite;
+}
+
+/// The factor of each variable's gradient: `scale`, then Keras' g * bound / max(norm, bound).
+void FusedUpdate::Impl::find_scales(const Contributions& all, double scale,
+                                    std::vector<double>& factors) const {
+  factors.assign(items.size(), scale);
   if (!clips_by_norm()) return;
   double global = 0;
   for (std::size_t i = 0; i < items.size(); ++i) {
@@ -152,12 +231,12 @@ void FusedUpdate::Impl::find_scales(const Contributions& all, std::vector<double
     global += squares;
     if (clipping.clipnorm) {
       const double norm = std::sqrt(squares);
-      factors[i] = norm > *clipping.clipnorm ? *clipping.clipnorm / norm : 1;
+      if (norm * scale > *clipping.clipnorm) factors[i] = *clipping.clipnorm / norm;
     }
   }
   if (clipping.global_clipnorm) {
     const double norm = std::sqrt(global);
-    if (norm > *clipping.global_clipnorm)
+    if (norm * scale > *clipping.global_clipnorm)
       std::fill(factors.begin(), factors.end(), *clipping.global_clipnorm / norm);
   }
 }
@@ -170,15 +249,14 @@ void FusedUpdate::Impl::update_segment(const Contributions& all, std::size_t ite
   const auto parts = parts_of<Scalar>(all, item);
   if (parts.empty()) return;
   auto* weights = static_cast<Scalar*>(items[item].state->components[0].data_ptr());
-  c10::SmallVector<Scalar*, 4> slot_data;
-  for (const auto& column : slots)
-    slot_data.push_back(static_cast<Scalar*>(column[item].state().components[0].data_ptr()));
+  const auto slot_data = slot_pointers<Scalar>(slots, item);
   c10::SmallVector<Scalar*, 4> at_slots(slot_data.size());
   alignas(64) Scalar buffer[kChunk];
   for (int64_t at = begin; at < end; at += kChunk) {
     const int64_t n = std::min(kChunk, end - at);
     const Scalar* gradient = summed<Scalar>(parts, at, n, scale, clipping.clipvalue, buffer);
-    for (std::size_t s = 0; s < slot_data.size(); ++s) at_slots[s] = slot_data[s] + at;
+    for (std::size_t s = 0; s < slot_data.size(); ++s)
+      at_slots[s] = slot_data[s] != nullptr ? slot_data[s] + at : nullptr;
     rule->update(weights + at, gradient, at_slots.data(), n, items[item].decay);
   }
 }
@@ -188,12 +266,11 @@ template <class Scalar>
 void FusedUpdate::Impl::update_rows(const RowGradient& rows, std::size_t item, int64_t begin,
                                     int64_t end, double scale) const {
   auto* weights = static_cast<Scalar*>(items[item].state->components[0].data_ptr());
-  c10::SmallVector<Scalar*, 4> slot_data;
-  for (const auto& column : slots)
-    slot_data.push_back(static_cast<Scalar*>(column[item].state().components[0].data_ptr()));
+  const auto slot_data = slot_pointers<Scalar>(slots, item);
   c10::SmallVector<Scalar*, 4> at_slots(slot_data.size());
   auto update = [&](int64_t at, int64_t n, const Scalar* gradient) {
-    for (std::size_t s = 0; s < slot_data.size(); ++s) at_slots[s] = slot_data[s] + at;
+    for (std::size_t s = 0; s < slot_data.size(); ++s)
+      at_slots[s] = slot_data[s] != nullptr ? slot_data[s] + at : nullptr;
     rule->update(weights + at, gradient, at_slots.data(), n, items[item].decay);
   };
   alignas(64) Scalar buffer[kChunk];
@@ -225,13 +302,85 @@ void FusedUpdate::Impl::update_share(const Contributions& all, int rank, int siz
   });
 }
 
+/// The gradient of a whole variable as it lies in memory: the only replica's own, or a sum that is
+/// valid until the next update.
+template <class Scalar>
+Tensor FusedUpdate::Impl::whole_gradient(const Contributions& all, std::size_t item, double scale) {
+  const RowGradient* rows = rows_of(item);
+  const auto parts = rows != nullptr ? Parts<Scalar>() : parts_of<Scalar>(all, item);
+  if (rows == nullptr && parts.empty()) return Tensor();
+  if (parts.size() == 1 && scale == 1 && !clipping.clipvalue) {
+    if (row_gradients[item].dense.defined()) return row_gradients[item].dense;
+    for (const Contribution* contribution : all) {
+      if (contribution->data[item] == parts[0]) return contribution->gradients[item];
+    }
+  }
+  const Tensor& component = items[item].state->components[0];
+  Tensor& sum = whole_gradients[item];
+  if (!sum.defined())
+    sum = at::empty_strided(component.sizes(), component.strides(), component.options());
+  auto* out = sum.data_ptr<Scalar>();
+  for (int64_t at = 0; at < items[item].numel; at += kChunk) {
+    const int64_t n = std::min(kChunk, items[item].numel - at);
+    if (rows == nullptr) {
+      summed<Scalar>(parts, at, n, scale, clipping.clipvalue, out + at);
+    } else {
+      rows->fill(at, n, out + at);
+      scale_and_clip(out + at, n, scale, clipping.clipvalue);
+    }
+  }
+  return sum;
+}
+
+void FusedUpdate::Impl::update_whole_variables(const Contributions& all, int rank, int size,
+                                               const std::vector<double>& scales) {
+  for_whole(rank, size, [&](std::size_t i) {
+    if (items[i].numel == 0) return;
+    Tensor& weights = items[i].state->components[0];
+    const Tensor gradient = weights.scalar_type() == at::kFloat
+                                ? whole_gradient<float>(all, i, scales[i])
+                                : whole_gradient<double>(all, i, scales[i]);
+    if (!gradient.defined()) return;
+    std::vector<Tensor>& own = whole_slots[i];
+    own.clear();
+    for (const auto& column : slots)
+      own.push_back(column[i].defined() ? column[i].state().components[0] : Tensor());
+    rule->update_whole(i, weights, gradient, own, items[i].decay);
+  });
+}
+
+/// After all updates. The variables are dealt out.
+void FusedUpdate::Impl::constrain(const Contributions& all, int rank, int size) {
+  int turn = 0;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    tutti::internal::VariableState& state = *items[i].state;
+    if (!state.constraint || !has_gradient(all, i) || turn++ % size != rank) continue;
+    const std::size_t count = state.shared.load() ? 1 : state.components.size();
+    for (std::size_t r = 0; r < count; ++r) {
+      Tensor& component = state.components[r];
+      const Tensor allowed = state.constraint(component);
+      if (!allowed.defined() || allowed.sizes() != component.sizes() ||
+          allowed.scalar_type() != component.scalar_type()) {
+        throw InvalidArgument(cat("apply_gradients [", state.name, "]: its constraint gives ",
+                                  allowed.defined() ? cat(at::toString(allowed.scalar_type()),
+                                                          " of shape ", shape_text(allowed.sizes()))
+                                                    : std::string("nothing"),
+                                  ", expected ", at::toString(component.scalar_type()),
+                                  " of shape ", shape_text(component.sizes()),
+                                  ", as the variable's"));
+      }
+      component.copy_(allowed);
+    }
+  }
+}
+
 Tensor FusedUpdate::Impl::aggregated(const Contributions& all, std::size_t item) const {
   const RowGradient& joined = row_gradients[item];
   if (joined.is_rows() || joined.dense.defined()) return joined.to_dense();
   std::vector<Tensor> parts;
   for (const Contribution* contribution : all) {
     if (contribution->gradients[item].defined()) parts.push_back(contribution->gradients[item]);
-    if (!contribution->sum_replicas && !parts.empty()) break;
+    if (!contribution->options.sum_replicas && !parts.empty()) break;
   }
   if (parts.empty()) return Tensor();
   for (Tensor& part : parts) part = part.to(parts[0].device());
@@ -250,7 +399,9 @@ void FusedUpdate::Impl::update_by_tensors(const Contributions& all, std::size_t 
   const bool shared = state.shared.load();
   if (!shared) {
     state.split_all();
-    for (auto& column : slots) column[item].state().split_all();
+    for (auto& column : slots) {
+      if (column[item].defined()) column[item].state().split_all();
+    }
   }
   const std::size_t count = shared ? 1 : state.components.size();
   for (std::size_t r = 0; r < count; ++r) update_component(item, r, gradient, only);
@@ -260,18 +411,20 @@ void FusedUpdate::Impl::update_by_tensors(const Contributions& all, std::size_t 
 void FusedUpdate::Impl::update_component(std::size_t item, std::size_t replica,
                                          const Tensor& gradient, const RowGradient* only) {
   std::vector<Tensor> whole{items[item].state->components[replica]};
-  for (auto& column : slots) whole.push_back(column[item].state().components[replica]);
+  for (auto& column : slots)
+    whole.push_back(column[item].defined() ? column[item].state().components[replica] : Tensor());
   const c10::Device device = whole[0].device();
   std::vector<Tensor> parts;
   Tensor rows = only == nullptr ? Tensor() : only->rows.indices.to(device);
   for (const Tensor& tensor : whole)
-    parts.push_back(only == nullptr ? tensor : tensor.index_select(0, rows));
+    parts.push_back(only == nullptr || !tensor.defined() ? tensor : tensor.index_select(0, rows));
   std::vector<Tensor> own_slots(parts.begin() + 1, parts.end());
   rule->update_tensors(parts[0], gradient.to(device), own_slots, items[item].decay);
   if (only == nullptr) return;
   whole[0].index_copy_(0, rows, parts[0]);
-  for (std::size_t s = 0; s < own_slots.size(); ++s)
-    whole[s + 1].index_copy_(0, rows, own_slots[s]);
+  for (std::size_t s = 0; s < own_slots.size(); ++s) {
+    if (own_slots[s].defined()) whole[s + 1].index_copy_(0, rows, own_slots[s]);
+  }
 }
 
 }  // namespace tutti::distribute

@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
+
 #include "support/expect.h"
 #include "support/message_checks.h"
 #include "support/sparse_rules.h"
@@ -156,6 +159,140 @@ TEST(Updates, AWholeStepOfLookupsTrainsAsADenseOneDoes) {
     EXPECT_TENSOR_NEAR(sparse.first, dense.first, 1e-6);
     EXPECT_TENSOR_NEAR(sparse.second, dense.second, 1e-6);
   }
+}
+
+// ---- scales, the finite test, whole variables, constraints
+// ------------------------------------------------------------------------------------------------
+
+TEST(Updates, AScaleComesBeforeClippingAndNormsAreOfWhatItLeaves) {
+  for (const GradientClipping& clipping :
+       {GradientClipping{}, GradientClipping{.clipnorm = 2}, GradientClipping{.clipvalue = 1.5},
+        GradientClipping{.global_clipnorm = 2}}) {
+    for (const int replicas : {1, 3}) {
+      auto strategy = mirrored(replicas);
+      auto scope = strategy->scope();
+      Variable a(numbers({0, 0})), b(numbers({0, 0}));
+      FusedUpdate scaled({a}, plain(), clipping, {}), unscaled({b}, plain(), clipping, {});
+      strategy->run([&] {
+        scaled.apply({numbers({24, 32}) / replicas}, {.scale = 0.125});
+        unscaled.apply({numbers({3, 4}) / replicas});
+      });
+      EXPECT_TENSOR_NEAR(a.value(), b.value(), 1e-6);
+    }
+  }
+}
+
+TEST(Updates, FiniteMeansTheSumOverTheReplicasAndChangesNothing) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  auto strategy = mirrored(3);
+  auto scope = strategy->scope();
+  Variable w(at::zeros({5000})), table(at::zeros({10, 2})), wide(at::zeros({3}, at::kDouble)),
+      half(at::zeros({3}, at::kHalf));
+  FusedUpdate update({w, table, wide, half}, std::make_shared<testing::MomentumRule>(), {}, {});
+  const auto rows = [](double value) {
+    return at::sparse_coo_tensor(at::tensor({int64_t{7}}).view({1, 1}),
+                                 at::full({1, 2}, value, at::kFloat), {10, 2});
+  };
+  const auto answer = [&](Tensors gradients) {
+    std::atomic<int> finite{0};
+    strategy->run([&] {
+      Tensors mine(4);
+      if (replica_id() == 1) mine = gradients;
+      if (!mine[0].defined()) mine[0] = at::ones({5000});
+      finite += update.all_finite(mine) ? 1 : 0;
+    });
+    EXPECT_TRUE(finite == 0 || finite == 3);
+    return finite == 3;
+  };
+  const auto with = [](int64_t place, double value) {
+    Tensor gradient = at::ones({5000});
+    gradient[place] = value;
+    return gradient;
+  };
+  EXPECT_TRUE(answer({with(17, 3e38), rows(1), at::full({3}, 1e300, at::kDouble), Tensor()}));
+  for (const int64_t place : {0, 17, 2048, 4999}) {
+    EXPECT_FALSE(answer({with(place, kInfinity), rows(1), Tensor(), Tensor()}));
+    EXPECT_FALSE(answer({with(place, std::nan("")), Tensor(), Tensor(), Tensor()}));
+  }
+  EXPECT_FALSE(answer({Tensor(), rows(kInfinity), Tensor(), Tensor()}));
+  EXPECT_FALSE(answer({Tensor(), Tensor(), at::full({3}, -kInfinity, at::kDouble), Tensor()}));
+  EXPECT_FALSE(answer({Tensor(), Tensor(), Tensor(), at::full({3}, kInfinity, at::kHalf)}));
+  bool sum_is_finite = true;
+  strategy->run([&] {  // each is, their sum is not
+    const bool finite = update.all_finite({at::full({5000}, 2e38F), Tensor(), Tensor(), Tensor()});
+    if (replica_id() == 0) sum_is_finite = finite;
+  });
+  EXPECT_FALSE(sum_is_finite);
+  EXPECT_EQ(update.iterations(), 0);
+  EXPECT_TENSOR_EQ(w.value(), at::zeros({5000}));
+  EXPECT_TENSOR_EQ(update.slots("momentum")[0].value(), at::zeros({5000}));
+}
+
+TEST(Updates, NothingToUpdateMayBeAllowed) {
+  auto strategy = mirrored(2);
+  auto scope = strategy->scope();
+  Variable w(numbers({1}));
+  FusedUpdate update({w}, plain(), {}, {});
+  std::atomic<int> nothing{0};
+  strategy->run([&] { nothing += update.apply({Tensor()}, {.may_be_empty = true}) ? 0 : 1; });
+  EXPECT_EQ(nothing, 2);
+  EXPECT_EQ(update.iterations(), 1);
+  EXPECT_TENSOR_EQ(w.value(), numbers({1}));
+}
+
+/// w -= g / |g|, of the whole variable. Notes which replica did it.
+struct NormalizedRule : testing::PlainRule {
+  std::vector<int> owners = std::vector<int>(8, -1);
+  bool is_identity_at_zero(bool) const override { return false; }
+  bool needs_whole(std::size_t variable) const override { return variable != 1; }
+  void update_whole(std::size_t variable, Tensor& w, const Tensor& g, Tensors&,
+                    bool) const override {
+    const_cast<NormalizedRule*>(this)->owners[variable] = replica_id();
+    w.sub_(g / g.norm());
+  }
+};
+
+TEST(Updates, WholeVariablesAreDealtOutBySizeAndGiveTheSameNumbers) {
+  for (const GradientClipping& clipping : {GradientClipping{}, GradientClipping{.clipvalue = 1e9},
+                                           GradientClipping{.global_clipnorm = 1e9}}) {
+    for (const int replicas : {1, 2, 3}) {
+      auto strategy = mirrored(replicas);
+      auto scope = strategy->scope();
+      auto rule = std::make_shared<NormalizedRule>();
+      Variable small(at::zeros({3})), parts(at::zeros({4})), large(at::zeros({5000})),
+          table(at::zeros({6, 2}));
+      FusedUpdate update({small, parts, large, table}, rule, clipping, {});
+      strategy->run([&] {
+        GradientTape tape;
+        const Tensor rows = nn::embedding_lookup(table, at::full({1}, 4, at::kLong));
+        const Tensor of_table = tape.gradient(rows.sum() / replicas, std::vector{table})[0];
+        update.apply({at::full({3}, 2.F), at::full({4}, 1.F / static_cast<float>(replicas)),
+                      at::full({5000}, 3.F), of_table});
+      });
+      EXPECT_TENSOR_NEAR(small.value(), at::full({3}, -1 / std::sqrt(3.0)), 1e-6);
+      EXPECT_TENSOR_NEAR(parts.value(), at::full({4}, -0.1), 1e-6);
+      EXPECT_TENSOR_NEAR(large.value(), at::full({5000}, -1 / std::sqrt(5000.0)), 1e-6);
+      EXPECT_TENSOR_NEAR(table.value()[4], at::full({2}, -1 / std::sqrt(2.0)), 1e-6);
+      EXPECT_EQ(rule->owners[2], 0);
+      if (replicas > 1) {
+        EXPECT_NE(rule->owners[0], rule->owners[2]);
+      }
+      EXPECT_EQ(rule->owners[1], -1);
+    }
+  }
+}
+
+TEST(Updates, AConstraintHoldsForEachCopyOfASplitVariable) {
+  auto strategy = mirrored(2);
+  auto scope = strategy->scope();
+  Variable w(numbers({1}), {.constraint = [](const Tensor& value) { return value.clamp_max(1); }});
+  FusedUpdate update({w}, plain(), {}, {});
+  strategy->run([&] {
+    w.assign(numbers({replica_id() == 0 ? 0.5 : 5.0}));
+    update.apply({numbers({1})});
+  });
+  EXPECT_TENSOR_NEAR(w.components()[0], numbers({0.3}), 1e-6);
+  EXPECT_TENSOR_EQ(w.components()[1], numbers({1}));
 }
 
 }  // namespace

@@ -26,6 +26,7 @@ struct Known {
 constexpr Known kKnown[] = {
     {"training.json", tutti::golden::run_training_case, 1e-4},
     {"optimizers.json", tutti::golden::run_optimizer_case, 1e-5},
+    {"schedules.json", tutti::golden::run_schedule_case, 1e-6},
     {"distribute_core.json", tutti::golden::run_distribute_core_case, 1e-6},
     {"distributed_dataset.json", tutti::golden::run_distributed_dataset_case, 1e-6},
     {"losses.json", tutti::golden::run_losses_case, 1e-5},

@@ -86,6 +86,7 @@ void run_distribute_core_case(const GoldenFile& file, const Json& entry, Verdict
 void run_variable_case(const GoldenFile& file, const Json& entry, Verdict& verdict);
 void run_distributed_dataset_case(const GoldenFile& file, const Json& entry, Verdict& verdict);
 void run_data_case(const GoldenFile& file, const Json& entry, Verdict& verdict);
+void run_schedule_case(const GoldenFile& file, const Json& entry, Verdict& verdict);
 void run_losses_case(const GoldenFile& file, const Json& entry, Verdict& verdict);
 void run_layer_case(const GoldenFile& file, const Json& entry, Verdict& verdict);
 void run_metric_case(const GoldenFile& file, const Json& entry, Verdict& verdict);

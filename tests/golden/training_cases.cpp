@@ -70,7 +70,11 @@ keras::losses::Loss loss_of(const Json& json, keras::losses::Reduction reduction
 keras::optimizers::Optimizer optimizer_of(const Json& json) {
   Json config = json;
   config.erase("class");
-  if (!config.value("learning_rate", Json(0)).is_number()) throw Unknown{"learning rate schedule"};
+  if (Json& rate = config["learning_rate"]; rate.is_object()) {
+    Json arguments = rate;
+    arguments.erase("class");
+    rate = {{"class_name", rate.at("class")}, {"config", arguments}};
+  }
   expect_keys(config,
               {"learning_rate", "momentum", "nesterov", "weight_decay", "clipnorm", "clipvalue",
                "global_clipnorm", "use_ema", "ema_momentum", "ema_overwrite_frequency",

@@ -106,9 +106,24 @@ TEST_F(Saving, AModelBuiltByItsFirstBatchComesBackBuilt) {
 TEST_F(Saving, TrainingGoesOnAsIfThereHadBeenNoInterruption) {
   const std::vector<optimizers::Optimizer> optimizers = {
       optimizers::SGD({.learning_rate = .1, .momentum = .9}),
-      optimizers::Adam({.learning_rate = .01, .amsgrad = true}), optimizers::AdamW(),
+      optimizers::Adam({.learning_rate = .01, .amsgrad = true}),
+      optimizers::AdamW(),
       optimizers::RMSprop({.momentum = .5, .centered = true}),
-      optimizers::Adagrad({.learning_rate = .1, .global_clipnorm = .5})};
+      optimizers::Adagrad({.learning_rate = .1, .global_clipnorm = .5}),
+      optimizers::Adamax(),
+      optimizers::Nadam(),
+      optimizers::Adadelta({.learning_rate = 1}),
+      optimizers::Ftrl({.learning_rate = .1}),
+      optimizers::Lion(),
+      optimizers::Lamb(),
+      optimizers::Adafactor(),
+      optimizers::Muon(),
+      optimizers::ScheduleFreeAdamW(),
+      optimizers::LossScaleOptimizer(optimizers::Adam(), {.dynamic_growth_steps = 4}),
+      optimizers::MultiOptimizer(optimizers::OptimizerMap(
+          optimizers::Adam(), {{".*/bias", optimizers::SGD({.momentum = .9})}})),
+      optimizers::SGD({.learning_rate = optimizers::schedules::ExponentialDecay(
+                           {.initial_learning_rate = .1, .decay_steps = 3, .decay_rate = .5})})};
   for (const optimizers::Optimizer& optimizer : optimizers) {
     SCOPED_TRACE(optimizer.class_name());
     MirroredStrategy strategy({.devices = {"cpu:0", "cpu:1"}});
@@ -116,11 +131,15 @@ TEST_F(Saving, TrainingGoesOnAsIfThereHadBeenNoInterruption) {
     Sequential model({Flatten(), Dense(5, {.activation = "tanh"}), Dense(3)});
     compile(model, optimizer);
     model.fit(images(12), labels(12), quiet(1));
-    model.optimizer().set_learning_rate(.02);
+    const bool has_number = optimizer.class_name() != "MultiOptimizer" &&
+                            optimizer.config().find("ExponentialDecay") == std::string::npos;
+    if (has_number) model.optimizer().set_learning_rate(.02);
     model.save(path());
     const auto loaded = load_model(path());
     EXPECT_EQ(loaded->optimizer().iterations(), 3);
-    EXPECT_EQ(loaded->optimizer().learning_rate(), .02);
+    if (has_number) {
+      EXPECT_EQ(loaded->optimizer().learning_rate(), .02);
+    }
     EXPECT_EQ(loaded->optimizer().config(), model.optimizer().config());
     const History straight = model.fit(images(12), labels(12), quiet(3, 1));
     const History resumed = loaded->fit(images(12), labels(12), quiet(3, 1));
@@ -133,7 +152,7 @@ TEST_F(Saving, TrainingGoesOnAsIfThereHadBeenNoInterruption) {
 TEST_F(Saving, AnOptimizerKeepsItsVariablesAndExclusions) {
   Sequential model({Flatten(), Dense(3, {.name = "frozen"}), Dense(3, {.name = "last"})});
   optimizers::AdamW optimizer({.weight_decay = .1});
-  optimizer.exclude_from_weight_decay({"bias"});
+  optimizer.exclude_from_weight_decay({.var_names = {"bias"}});
   compile(model, optimizer);
   model.fit(images(12), labels(12), quiet(1));
   model.layers()[1]->set_trainable(false);

@@ -36,6 +36,21 @@ const Case kCases[] = {
     {"Adagrad", [] { return Optimizer(Adagrad({.learning_rate = 0.1})); }, true},
     {"AdagradWeightDecay",
      [] { return Optimizer(Adagrad({.learning_rate = 0.1, .weight_decay = 0.1})); }},
+    {"Adamax", [] { return Optimizer(Adamax({.learning_rate = 0.01})); }},
+    {"Nadam", [] { return Optimizer(Nadam({.learning_rate = 0.01})); }},
+    {"Adadelta", [] { return Optimizer(Adadelta({.learning_rate = 1})); }},
+    {"Ftrl",
+     [] {
+       return Optimizer(Ftrl({.learning_rate = 0.1, .l2_shrinkage_regularization_strength = 0.1}));
+     }},
+    {"Lion", [] { return Optimizer(Lion({.learning_rate = 0.01})); }},
+    {"Lamb", [] { return Optimizer(Lamb({.learning_rate = 0.01, .clipnorm = 0.5})); }},
+    {"Adafactor", [] { return Optimizer(Adafactor({.learning_rate = 0.01, .clipvalue = 0.5})); }},
+    {"Muon", [] { return Optimizer(Muon({.learning_rate = 0.01})); }},
+    {"ScheduleFreeAdamW", [] { return Optimizer(ScheduleFreeAdamW({.learning_rate = 0.01})); }},
+    {"SGDAccumulation",
+     [] { return Optimizer(SGD({.learning_rate = 0.1, .gradient_accumulation_steps = 2})); }, true},
+    {"LossScale", [] { return Optimizer(LossScaleOptimizer(Adam({.learning_rate = 0.01}))); }},
 };
 
 Tensor initial() { return at::arange(20 * 3, at::kFloat).view({20, 3}) / 60; }
@@ -61,13 +76,14 @@ std::vector<Tensor> trained(const Case& test, int replicas, bool lookup) {
       GradientTape tape;
       const Tensor rows =
           lookup ? nn::embedding_lookup(table, ids) : table.value().index_select(0, ids);
-      const Tensor loss = (rows.square() * (ids.unsqueeze(1) + 1)).sum();
+      const Tensor loss = optimizer.scale_loss((rows.square() * (ids.unsqueeze(1) + 1)).sum());
       optimizer.apply_gradients({tape.gradient(loss, table)}, {table});
     });
   }
   std::vector<Tensor> results{table.read_value()};
-  for (const std::string& slot : optimizer.slot_names())
-    results.push_back(optimizer.slots(slot)[0].read_value());
+  for (const std::string& name : optimizer.slot_names()) {
+    for (const Variable& slot : optimizer.slots(name)) results.push_back(slot.read_value());
+  }
   return results;
 }
 

@@ -1,110 +1,26 @@
 #pragma once
-// Optimizers with Keras' formulas. Inside replicas gradients are added over the replicas first,
-// then clipped, then applied once.
+// Optimizers with Keras' formulas and defaults; g is the gradient, w the weight, t the update that
+// is under way, from 1. Arguments that all of them have: optimizers/optimizer.h.
 //
-// `gradient_accumulation_steps = k`: only every k-th call of apply_gradients updates, with the mean
-// of the k gradients; until then each replica adds up its own, and nothing else changes. The k-th
-// call adds the replicas' sums, clips, decays weights and updates: clipping sees the mean over the
-// calls of the whole batch's gradients. iterations() counts updates. A replica that fails in a call
-// leaves all of them as before it. Calls that bring unequal numbers of samples:
-// apply_gradient_sums.
-//
-// `use_ema`: each update also moves an average of the weights, average = momentum average +
-// (1 - momentum) weights (the weights themselves at the first), in the slot "average"; a variable
-// without gradient keeps its average. Every `ema_overwrite_frequency` updates, and at the end of
-// `fit`, the weights become the average.
+// Gradients of lookups (nn::embedding_lookup) stay rows. Numbers are those of the dense gradients:
+// SGD without momentum and Adagrad, both without weight decay, leave rows that nobody looked up
+// alone; all others move them, as zero gradients do.
 
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "tutti/distribute/fused_update.h"
-#include "tutti/distribute/variable.h"
+#include "tutti/keras/optimizers/optimizer.h"
+#include "tutti/keras/optimizers/wrappers.h"
 
 namespace tutti::keras::optimizers {
 
-/// A handle; copies share state. Usable by one strategy, that of its variables.
-class Optimizer {
- public:
-  class Impl;
-  Optimizer() = default;
-  Optimizer(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}  // NOLINT
-  /// "sgd", "adam", "adamw", "rmsprop", "adagrad"; InvalidArgument lists them for another name.
-  Optimizer(const std::string& name);                            // NOLINT: `.optimizer = "adam"`
-  Optimizer(const char* name) : Optimizer(std::string(name)) {}  // NOLINT
-
-  /// Makes the slots. The first apply_gradients does it with its variables; a second call with
-  /// other variables is FailedPrecondition.
-  void build(const std::vector<Variable>& variables);
-  /// One update. Inside replicas every replica calls it with its own gradients, which are added up
-  /// (SUM); `skip_aggregation` says that they are equal already. Undefined gradients are skipped
-  /// with one warning that names the variables; InvalidArgument when all are undefined or a
-  /// variable is not among those it was built with.
-  void apply_gradients(const std::vector<Tensor>& gradients, const std::vector<Variable>& variables,
-                       bool skip_aggregation = false);
-  /// The same with gradients of sums, for losses with a denominator of their own (tokens, weights):
-  /// the gradient is what all replicas and all calls of the update bring together, divided by the
-  /// sum of all their `denominator`s (by 1 where that is 0). Inside replicas each gives its own.
-  /// InvalidArgument: a denominator below 0 or not finite; calls of one update of which some are
-  /// apply_gradients.
-  void apply_gradient_sums(const std::vector<Tensor>& gradients,
-                           const std::vector<Variable>& variables, double denominator);
-
-  /// Calls of apply_gradients so far: updates times gradient_accumulation_steps, and those since.
-  int64_t gradient_steps() const;
-  /// With gradient_accumulation_steps: what the calls since the last update have added up, over the
-  /// replicas, one a variable (undefined where there was no gradient); empty before build. Outside
-  /// replicas.
-  std::vector<Tensor> accumulated_gradients() const;
-  /// The denominators that belong to them, added up; nothing when calls are what divides.
-  std::optional<double> accumulated_denominator() const;
-  /// Goes on as if the calls since the last update had been `calls` with these sums. After build,
-  /// outside replicas; InvalidArgument for other shapes, or for as many calls as make an update.
-  void set_accumulated_gradients(const std::vector<Tensor>& gradients, int64_t calls,
-                                 std::optional<double> denominator = std::nullopt);
-  /// The weights become their average, when there is one. Outside replicas.
-  void finalize_variable_values();
-
-  double learning_rate() const;
-  void set_learning_rate(double learning_rate);
-  /// Updates made so far.
-  int64_t iterations() const;
-  void set_iterations(int64_t iterations);
-  bool built() const;
-  /// Those it was built with, in its order.
-  std::vector<Variable> trainable_variables() const;
-  /// The slots by name, in the order of the variables; empty before build.
-  std::vector<std::string> slot_names() const;
-  std::vector<Variable> slots(const std::string& name) const;
-  /// Variables whose name contains one of `names` get no weight decay. Before build.
-  void exclude_from_weight_decay(const std::vector<std::string>& names);
-
-  std::string class_name() const;
-  std::string name() const;
-  /// JSON object text with Keras' argument names; from_config makes the optimizer again.
-  std::string config() const;
-  static Optimizer from_config(const std::string& class_name, const std::string& config);
-  bool defined() const { return impl_ != nullptr; }
-
- protected:
-  Impl& impl() const;
-  std::shared_ptr<Impl> impl_;
-};
-
 struct SGDOptions {
-  double learning_rate = 0.01;
+  LearningRate learning_rate = 0.01;
   double momentum = 0;
   bool nesterov = false;
   std::optional<double> weight_decay = std::nullopt;
-  std::optional<double> clipnorm = std::nullopt;
-  std::optional<double> clipvalue = std::nullopt;
-  std::optional<double> global_clipnorm = std::nullopt;
-  bool use_ema = false;
-  double ema_momentum = 0.99;
-  std::optional<int64_t> ema_overwrite_frequency = std::nullopt;
-  std::optional<int64_t> gradient_accumulation_steps = std::nullopt;
-  std::string name = "SGD";
+  TUTTI_OPTIMIZER_ARGUMENTS("SGD");
 };
 /// v = momentum v - lr g; w += v (nesterov: w += momentum v - lr g).
 class SGD : public Optimizer {
@@ -112,65 +28,14 @@ class SGD : public Optimizer {
   explicit SGD(const SGDOptions& options = {});
 };
 
-struct AdamOptions {
-  double learning_rate = 0.001;
-  double beta_1 = 0.9;
-  double beta_2 = 0.999;
-  double epsilon = 1e-7;
-  bool amsgrad = false;
-  std::optional<double> weight_decay = std::nullopt;
-  std::optional<double> clipnorm = std::nullopt;
-  std::optional<double> clipvalue = std::nullopt;
-  std::optional<double> global_clipnorm = std::nullopt;
-  bool use_ema = false;
-  double ema_momentum = 0.99;
-  std::optional<int64_t> ema_overwrite_frequency = std::nullopt;
-  std::optional<int64_t> gradient_accumulation_steps = std::nullopt;
-  std::string name = "adam";
-};
-/// w -= lr sqrt(1 - b2^t) / (1 - b1^t) m / (sqrt(v) + epsilon).
-class Adam : public Optimizer {
- public:
-  explicit Adam(const AdamOptions& options = {});
-};
-
-struct AdamWOptions {
-  double learning_rate = 0.001;
-  double weight_decay = 0.004;
-  double beta_1 = 0.9;
-  double beta_2 = 0.999;
-  double epsilon = 1e-7;
-  bool amsgrad = false;
-  std::optional<double> clipnorm = std::nullopt;
-  std::optional<double> clipvalue = std::nullopt;
-  std::optional<double> global_clipnorm = std::nullopt;
-  bool use_ema = false;
-  double ema_momentum = 0.99;
-  std::optional<int64_t> ema_overwrite_frequency = std::nullopt;
-  std::optional<int64_t> gradient_accumulation_steps = std::nullopt;
-  std::string name = "adamw";
-};
-/// Adam after w -= lr weight_decay w.
-class AdamW : public Optimizer {
- public:
-  explicit AdamW(const AdamWOptions& options = {});
-};
-
 struct RMSpropOptions {
-  double learning_rate = 0.001;
+  LearningRate learning_rate = 0.001;
   double rho = 0.9;
   double momentum = 0;
   double epsilon = 1e-7;
   bool centered = false;
   std::optional<double> weight_decay = std::nullopt;
-  std::optional<double> clipnorm = std::nullopt;
-  std::optional<double> clipvalue = std::nullopt;
-  std::optional<double> global_clipnorm = std::nullopt;
-  bool use_ema = false;
-  double ema_momentum = 0.99;
-  std::optional<int64_t> ema_overwrite_frequency = std::nullopt;
-  std::optional<int64_t> gradient_accumulation_steps = std::nullopt;
-  std::string name = "rmsprop";
+  TUTTI_OPTIMIZER_ARGUMENTS("rmsprop");
 };
 /// v = rho v + (1 - rho) g^2; w -= lr g / sqrt(v + epsilon) (centered: v less the squared mean
 /// gradient).
@@ -179,24 +44,206 @@ class RMSprop : public Optimizer {
   explicit RMSprop(const RMSpropOptions& options = {});
 };
 
+struct AdamOptions {
+  LearningRate learning_rate = 0.001;
+  double beta_1 = 0.9;
+  double beta_2 = 0.999;
+  double epsilon = 1e-7;
+  bool amsgrad = false;
+  std::optional<double> weight_decay = std::nullopt;
+  TUTTI_OPTIMIZER_ARGUMENTS("adam");
+};
+/// w -= lr sqrt(1 - b2^t) / (1 - b1^t) m / (sqrt(v) + epsilon).
+class Adam : public Optimizer {
+ public:
+  explicit Adam(const AdamOptions& options = {});
+};
+
+struct AdamWOptions {
+  LearningRate learning_rate = 0.001;
+  std::optional<double> weight_decay = 0.004;
+  double beta_1 = 0.9;
+  double beta_2 = 0.999;
+  double epsilon = 1e-7;
+  bool amsgrad = false;
+  TUTTI_OPTIMIZER_ARGUMENTS("adamw");
+};
+/// Adam after w -= lr weight_decay w.
+class AdamW : public Optimizer {
+ public:
+  explicit AdamW(const AdamWOptions& options = {});
+};
+
+struct AdamaxOptions {
+  LearningRate learning_rate = 0.001;
+  double beta_1 = 0.9;
+  double beta_2 = 0.999;
+  double epsilon = 1e-7;
+  std::optional<double> weight_decay = std::nullopt;
+  TUTTI_OPTIMIZER_ARGUMENTS("adamax");
+};
+/// u = max(b2 u, |g|); w -= lr m / ((1 - b1^t) (u + epsilon)).
+class Adamax : public Optimizer {
+ public:
+  explicit Adamax(const AdamaxOptions& options = {});
+};
+
+struct NadamOptions {
+  LearningRate learning_rate = 0.001;
+  double beta_1 = 0.9;
+  double beta_2 = 0.999;
+  double epsilon = 1e-7;
+  std::optional<double> weight_decay = std::nullopt;
+  TUTTI_OPTIMIZER_ARGUMENTS("nadam");
+};
+/// u_t = b1 (1 - 0.96^t / 2), U_t = u_1 ... u_t;
+/// w -= lr (u_(t+1) m / (1 - U_(t+1)) + (1 - u_t) g / (1 - U_t)) / (sqrt(v / (1 - b2^t)) +
+/// epsilon).
+class Nadam : public Optimizer {
+ public:
+  explicit Nadam(const NadamOptions& options = {});
+};
+
 struct AdagradOptions {
-  double learning_rate = 0.001;
+  LearningRate learning_rate = 0.001;
   double initial_accumulator_value = 0.1;
   double epsilon = 1e-7;
   std::optional<double> weight_decay = std::nullopt;
-  std::optional<double> clipnorm = std::nullopt;
-  std::optional<double> clipvalue = std::nullopt;
-  std::optional<double> global_clipnorm = std::nullopt;
-  bool use_ema = false;
-  double ema_momentum = 0.99;
-  std::optional<int64_t> ema_overwrite_frequency = std::nullopt;
-  std::optional<int64_t> gradient_accumulation_steps = std::nullopt;
-  std::string name = "adagrad";
+  TUTTI_OPTIMIZER_ARGUMENTS("adagrad");
 };
 /// a += g^2; w -= lr g / sqrt(a + epsilon).
 class Adagrad : public Optimizer {
  public:
   explicit Adagrad(const AdagradOptions& options = {});
+};
+
+struct AdadeltaOptions {
+  LearningRate learning_rate = 0.001;
+  double rho = 0.95;
+  double epsilon = 1e-7;
+  std::optional<double> weight_decay = std::nullopt;
+  TUTTI_OPTIMIZER_ARGUMENTS("adadelta");
+};
+/// a = rho a + (1 - rho) g^2; x = sqrt(d + epsilon) / sqrt(a + epsilon) g;
+/// d = rho d + (1 - rho) x^2; w -= lr x.
+class Adadelta : public Optimizer {
+ public:
+  explicit Adadelta(const AdadeltaOptions& options = {});
+};
+
+struct FtrlOptions {
+  LearningRate learning_rate = 0.001;
+  double learning_rate_power = -0.5;
+  double initial_accumulator_value = 0.1;
+  double l1_regularization_strength = 0;
+  double l2_regularization_strength = 0;
+  double l2_shrinkage_regularization_strength = 0;
+  double beta = 0;
+  std::optional<double> weight_decay = std::nullopt;
+  TUTTI_OPTIMIZER_ARGUMENTS("ftrl");
+};
+/// n' = n + g^2; z += g + 2 shrinkage w - (n'^-p - n^-p) / lr w, p the learning_rate_power;
+/// w = (clip(z, -l1, l1) - z) / (n'^-p / lr + 2 l2 + beta / lr): the first update forgets the
+/// initial weight. InvalidArgument for negative strengths, and for a power above 0.
+class Ftrl : public Optimizer {
+ public:
+  explicit Ftrl(const FtrlOptions& options = {});
+};
+
+struct LionOptions {
+  LearningRate learning_rate = 0.001;
+  double beta_1 = 0.9;
+  double beta_2 = 0.99;
+  std::optional<double> weight_decay = std::nullopt;
+  TUTTI_OPTIMIZER_ARGUMENTS("lion");
+};
+/// w -= lr sign(b1 m + (1 - b1) g); m = b2 m + (1 - b2) g. One slot.
+class Lion : public Optimizer {
+ public:
+  explicit Lion(const LionOptions& options = {});
+};
+
+struct LambOptions {
+  LearningRate learning_rate = 0.001;
+  double beta_1 = 0.9;
+  double beta_2 = 0.999;
+  double epsilon = 1e-7;
+  std::optional<double> weight_decay = std::nullopt;
+  TUTTI_OPTIMIZER_ARGUMENTS("lamb");
+};
+/// r = (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + epsilon); w -= lr |w| / |r| r, norms of the whole
+/// variable, their ratio 1 when one of them is 0. Two passes over each variable.
+class Lamb : public Optimizer {
+ public:
+  explicit Lamb(const LambOptions& options = {});
+};
+
+struct AdafactorOptions {
+  LearningRate learning_rate = 0.001;
+  double beta_2_decay = -0.8;
+  double epsilon_1 = 1e-30;
+  double epsilon_2 = 1e-3;
+  double clip_threshold = 1;
+  bool relative_step = true;
+  std::optional<double> weight_decay = std::nullopt;
+  TUTTI_OPTIMIZER_ARGUMENTS("adafactor");
+};
+/// v = b v + (1 - b) (g^2 + epsilon_1) with b = 1 - t^beta_2_decay; of rank 2 and more v is the
+/// product of its means over rows and columns of the last two axes (slots "r" and "c").
+/// u = g / sqrt(v), divided by max(1, rms(u) / clip_threshold);
+/// w -= max(epsilon_2, rms(w)) min(lr, 1 / sqrt(t)) u. `relative_step` changes nothing, as in
+/// Keras, which takes that minimum in any case. Two passes over each variable, three where it is
+/// factored.
+class Adafactor : public Optimizer {
+ public:
+  explicit Adafactor(const AdafactorOptions& options = {});
+};
+
+struct MuonOptions {
+  LearningRate learning_rate = 0.001;
+  double adam_beta_1 = 0.9;
+  double adam_beta_2 = 0.999;
+  std::optional<double> adam_weight_decay = 0.004;
+  double epsilon = 1e-7;
+  std::optional<double> weight_decay = 0.004;
+  TUTTI_OPTIMIZER_ARGUMENTS("muon");
+  /// Searched for in the variables' names.
+  std::vector<std::string> exclude_layers = {};
+  bool exclude_embeddings = true;
+  double muon_a = 3.4445;
+  double muon_b = -4.7750;
+  double muon_c = 2.0315;
+  double adam_lr_ratio = 1;
+  double momentum = 0.95;
+  int64_t ns_steps = 5;
+  bool nesterov = true;
+  std::optional<double> rms_rate = 0.2;
+};
+/// Matrices: m = momentum m + g; x = g + momentum m (nesterov; else m), made nearly orthogonal by
+/// `ns_steps` of x = a x + (b A + c A^2) x, A = x x^T, from x / |x|;
+/// w -= lr sqrt(max(rows, columns)) rms_rate x. All else, and matrices whose name has "embedding"
+/// in it (exclude_embeddings) or matches a regular expression of exclude_layers: Adam with lr
+/// adam_lr_ratio, and adam_weight_decay. A matrix is updated by matrix products.
+class Muon : public Optimizer {
+ public:
+  explicit Muon(const MuonOptions& options = {});
+};
+
+struct ScheduleFreeAdamWOptions {
+  LearningRate learning_rate = 0.0025;
+  double beta_1 = 0.9;
+  double beta_2 = 0.999;
+  double epsilon = 1e-8;
+  int64_t warmup_steps = 0;
+  std::optional<double> weight_decay = std::nullopt;
+  TUTTI_OPTIMIZER_ARGUMENTS("schedule_free_adamw");
+};
+/// z -= lr g / (sqrt(v / (1 - b2^t)) + epsilon) (in the slot "momentum"); x is the mean of all z;
+/// w = (1 - b1) z + b1 x. finalize_variable_values makes w = x, the weights to evaluate with.
+/// `warmup_steps`: lr grows from 0 over so many updates.
+class ScheduleFreeAdamW : public Optimizer {
+ public:
+  explicit ScheduleFreeAdamW(const ScheduleFreeAdamWOptions& options = {});
 };
 
 }  // namespace tutti::keras::optimizers

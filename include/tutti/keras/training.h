@@ -131,7 +131,8 @@ struct CompileOptions {
   int64_t steps_per_execution = 1;
   /// Without effect, as run_eagerly.
   std::optional<bool> jit_compile = std::nullopt;
-  /// Under the policy mixed_float16 the loss is scaled before the gradients are taken.
+  /// Under the policy mixed_float16 (the global one, or that of a layer) a LossScaleOptimizer is
+  /// put around the optimizer.
   bool auto_scale_loss = true;
 };
 

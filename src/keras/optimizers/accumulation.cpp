@@ -49,7 +49,8 @@ void Accumulation::check_denominator(const Replica& mine, bool has_denominator) 
                             ", expected all with one or all without"));
 }
 
-void Accumulation::add(Replica& mine, std::size_t index, const std::vector<Tensor>& gradients) {
+void Accumulation::add(Replica& mine, std::size_t index, const std::vector<Tensor>& gradients,
+                       double scale) {
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     if (!gradients[i].defined()) continue;
     Tensor& sum = mine.sums[i];
@@ -60,12 +61,14 @@ void Accumulation::add(Replica& mine, std::size_t index, const std::vector<Tenso
       sum = at::empty_strided(like.sizes(), like.strides(),
                               like.options().device(devices[index].torch_device()));
     }
-    if (mine.has[i] != 0) {
-      sum.add_(gradients[i]);
+    if (mine.has[i] == 0 && gradients[i].is_sparse()) sum.zero_();
+    if (mine.has[i] != 0 || gradients[i].is_sparse()) {
+      sum.add_(gradients[i], scale);
     } else {
       sum.copy_(gradients[i]);
-      mine.has[i] = 1;
+      if (scale != 1) sum.mul_(scale);
     }
+    mine.has[i] = 1;
   }
   ++mine.calls;
 }
@@ -81,9 +84,11 @@ void Accumulation::take_means(Replica& mine, double divisor) {
   mine.denominator.reset();
 }
 
-void Accumulation::apply(const std::vector<Tensor>& gradients, bool aggregate,
-                         std::optional<double> denominator, distribute::FusedUpdate& update) {
-  if (variables_.empty()) return update.apply(gradients, aggregate);
+bool Accumulation::apply(const std::vector<Tensor>& gradients, const ApplyOptions& options,
+                         distribute::FusedUpdate& update) {
+  if (variables_.empty())
+    return update.apply(gradients, {options.sum_replicas, options.scale, options.may_be_empty});
+  const bool aggregate = options.sum_replicas;
   at::NoGradGuard no_grad;
   distribute::ReplicaContext* context = distribute::get_replica_context();
   const bool inside = context != nullptr && &context->strategy() == &variables_[0].strategy();
@@ -91,7 +96,7 @@ void Accumulation::apply(const std::vector<Tensor>& gradients, bool aggregate,
   Replica& mine = replicas_[index];
   const Kind kind = !inside ? Kind::kOutside : aggregate ? Kind::kReplicas : Kind::kEqualReplicas;
   check(gradients, mine, kind);
-  check_denominator(mine, denominator.has_value());
+  check_denominator(mine, options.denominator.has_value());
   if (inside && context->rendezvous().size() > 1) {
     // No data meet here. A replica that has failed on the way makes the others fail too, so that
     // they never count apart.
@@ -99,16 +104,16 @@ void Accumulation::apply(const std::vector<Tensor>& gradients, bool aggregate,
     context->rendezvous().meet(static_cast<int>(index), {"apply_gradients (accumulated)"}, timeout);
     context->rendezvous().leave(static_cast<int>(index), timeout);
   }
-  add(mine, index, gradients);
+  add(mine, index, gradients, options.scale);
   mine.kind = kind;
-  if (denominator) mine.denominator = mine.denominator.value_or(0) + *denominator;
+  if (options.denominator) mine.denominator = mine.denominator.value_or(0) + *options.denominator;
   if (!inside) {
     for (Replica& other : replicas_) {
       other.calls = mine.calls;
       other.kind = kind;
     }
   }
-  if (mine.calls < steps_) return;
+  if (mine.calls < steps_) return true;
   take_means(mine, mine.denominator ? divisor_over_replicas(*mine.denominator, inside)
                                     : static_cast<double>(steps_));
   if (!inside) {
@@ -117,7 +122,8 @@ void Accumulation::apply(const std::vector<Tensor>& gradients, bool aggregate,
       other.kind = Kind::kNone;
     }
   }
-  update.apply(mine.means, aggregate);
+  return update.apply(mine.means,
+                      {.sum_replicas = aggregate, .may_be_empty = options.may_be_empty});
 }
 
 std::vector<Tensor> Accumulation::sums() const {
@@ -162,7 +168,7 @@ void Accumulation::restore(const std::vector<Tensor>& sums, int64_t calls,
     replica.denominator = denominator ? std::optional<double>(0) : std::nullopt;
   }
   // The first replica brings everything: the others have nothing to add to it.
-  add(replicas_[0], 0, sums);
+  add(replicas_[0], 0, sums, 1);
   replicas_[0].calls = calls;
   replicas_[0].denominator = denominator;
 }

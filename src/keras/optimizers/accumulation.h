@@ -15,6 +15,18 @@ class ReplicaContext;
 
 namespace tutti::keras::optimizers {
 
+/// How the gradients of one call are applied.
+struct ApplyOptions {
+  /// False: they are equal on all replicas already.
+  bool sum_replicas = true;
+  /// Factor of their sum: what takes a loss scale back.
+  double scale = 1;
+  bool may_be_empty = false;
+  /// Set: they are those of a sum, of which this replica has so many parts; what an update brings
+  /// together is divided by all replicas' and calls' parts.
+  std::optional<double> denominator = std::nullopt;
+};
+
 /// Of one optimizer: each replica has sums of its own, on its device, which meet only in the
 /// update.
 class Accumulation {
@@ -22,11 +34,12 @@ class Accumulation {
   /// `steps` calls make an update. Nothing is allocated before the first call.
   Accumulation(std::string optimizer, int64_t steps, std::vector<Variable> variables);
 
-  /// Adds `gradients` (in the order of the variables; undefined: none) to this replica's sums; in
-  /// the last call applies the means: over the calls, or by the sum of all denominators. Collective
-  /// in a replica context: every replica calls it, and none adds anything unless all have come.
-  void apply(const std::vector<Tensor>& gradients, bool aggregate,
-             std::optional<double> denominator, distribute::FusedUpdate& update);
+  /// Adds `gradients` (in the order of the variables; undefined: none) times the options' scale to
+  /// this replica's sums; in the last call applies the means: over the calls, or by the sum of all
+  /// denominators. Collective in a replica context: every replica calls it, and none adds anything
+  /// unless all have come. False: as FusedUpdate::apply.
+  bool apply(const std::vector<Tensor>& gradients, const ApplyOptions& options,
+             distribute::FusedUpdate& update);
 
   /// Calls since the last update.
   int64_t calls() const { return replicas_[0].calls; }
@@ -48,7 +61,7 @@ class Accumulation {
 
   void check(const std::vector<Tensor>& gradients, const Replica& mine, Kind kind) const;
   void check_denominator(const Replica& mine, bool has_denominator) const;
-  void add(Replica& mine, std::size_t index, const std::vector<Tensor>& gradients);
+  void add(Replica& mine, std::size_t index, const std::vector<Tensor>& gradients, double scale);
   void take_means(Replica& mine, double divisor);
 
   std::string optimizer_;

@@ -217,7 +217,7 @@ struct ModelFile {
     const Model::Training& training = *model.training_;
     Json json{{"optimizer", described(training.optimizer)},
               {"iterations", training.optimizer.iterations()},
-              {"accumulated_steps", accumulated_steps(training.optimizer)},
+              {"accumulated_steps", training.optimizer.accumulated_steps()},
               {"optimizer_variables", optimized(training.optimizer)},
               {"loss", losses_json(training.loss)},
               {"loss_weights", weights_json(training.loss_weights)},
@@ -235,12 +235,6 @@ struct ModelFile {
       names.push_back(variable.name());
     return names;
   }
-  /// Calls of apply_gradients since the last update; 0 without accumulation.
-  static int64_t accumulated_steps(const optimizers::Optimizer& optimizer) {
-    const int64_t calls =
-        member<int64_t>(Json::parse(optimizer.config()), "gradient_accumulation_steps", 1);
-    return optimizer.gradient_steps() - optimizer.iterations() * calls;
-  }
   static void put_slots(const Model& model, io::TensorFile& file) {
     const optimizers::Optimizer& optimizer = model.training_->optimizer;
     for (const std::string& slot : optimizer.slot_names()) {
@@ -248,7 +242,7 @@ struct ModelFile {
         file.tensors.emplace_back(cat("slots/", slot, "/", variable.name()),
                                   tutti::internal::saved_value(variable));
     }
-    if (accumulated_steps(optimizer) == 0) return;
+    if (optimizer.accumulated_steps() == 0) return;
     const std::vector<Tensor> sums = optimizer.accumulated_gradients();
     const std::vector<Variable> variables = optimizer.trainable_variables();
     for (std::size_t i = 0; i < sums.size(); ++i) {

@@ -120,11 +120,8 @@ void Model::train_step(const Batch& batch) {
     });
   }
   if (!training.trainable.empty()) {
-    // Under mixed_float16 this is the place of the loss scale: gradients of the scaled loss, which
-    // the optimizer's apply_gradients divides again.
-    const Tensor& to_differentiate = loss;
-    training.optimizer.apply_gradients(tape.gradient(to_differentiate, training.trainable),
-                                       training.trainable);
+    training.optimizer.apply_gradients(
+        tape.gradient(training.optimizer.scale_loss(loss), training.trainable), training.trainable);
   }
   update_metrics(batch, y_pred);
 }

@@ -83,6 +83,18 @@ std::unique_ptr<StepSource> validation_source(const ValidationData& data, const 
   return dataset_source("fit (validation_data)", std::move(plan), strategy);
 }
 
+/// With a loss scale where half precision would lose small gradients.
+optimizers::Optimizer scaled_if_needed(const Model& model, const optimizers::Optimizer& optimizer) {
+  const DTypePolicy mixed("mixed_float16");
+  const auto layers = model.layers();
+  const bool needed = mixed_precision::global_policy() == mixed ||
+                      std::any_of(layers.begin(), layers.end(), [&](const layers::Layer& layer) {
+                        return layer->dtype_policy() == mixed;
+                      });
+  if (!needed || optimizer.class_name() == "LossScaleOptimizer") return optimizer;
+  return optimizers::LossScaleOptimizer(optimizer);
+}
+
 }  // namespace
 
 Shuffle::Shuffle(const char* word) : kind_(Kind::kBatches), given_(true) {
@@ -129,7 +141,8 @@ void Model::compile(const CompileOptions& options) {
   check_metrics(options.weighted_metrics);
   auto training = std::make_unique<Training>(strategy_->num_local_replicas());
   training->compiled = true;
-  training->optimizer = options.optimizer;
+  training->optimizer =
+      options.auto_scale_loss ? scaled_if_needed(*this, options.optimizer) : options.optimizer;
   training->loss = options.loss;
   training->loss_weights = options.loss_weights;
   training->metric_specs = options.metrics;

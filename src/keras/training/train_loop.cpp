@@ -79,6 +79,7 @@ History TrainLoop::run() {
   model_.stop_training = false;
   model_.training_->trainable_known = false;
   log_begin();
+  model_.training_->optimizer.begin_training();
   Logs last;
   for (const auto& callback : options_.callbacks) callback->on_train_begin({});
   for (int64_t epoch = options_.initial_epoch;
