@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 
@@ -73,11 +74,16 @@ const FeatureView* present(const Place& place, const FeatureView* view, at::Scal
 class Values {
  public:
   explicit Values(at::ScalarType dtype) : dtype_(dtype) {}
-  void reserve(int64_t count) {
-    if (dtype_ == kString)
-      strings_.reserve(static_cast<std::size_t>(count));
-    else
-      numbers_.reserve(static_cast<std::size_t>(count) * item_size());
+  /// Room for so many rows; above a million values it grows as they come, since they may not.
+  void reserve(int64_t rows, int64_t values_of_row) {
+    constexpr int64_t kMost = 1 << 20;
+    const int64_t values = std::min(rows, kMost) * std::min(values_of_row, kMost);
+    const auto count = static_cast<std::size_t>(std::min(values, kMost));
+    if (dtype_ == kString) {
+      strings_.reserve(count);
+    } else {
+      numbers_.reserve(count * item_size());
+    }
   }
   void append(const FeatureView& view) {
     if (view.kind() == FeatureKind::kFloat) return append_raw(view.floats().data(), view.size());
@@ -164,7 +170,7 @@ class FixedColumn : public Column {
                          " for the shape ", shape_text(shape_)));
       }
     }
-    values_.reserve(rows * numel_);
+    values_.reserve(rows, numel_);
   }
   void add(const Place& place, const FeatureView* view) override {
     ++rows_;
@@ -255,7 +261,7 @@ class SequenceColumn : public Column {
     if (!is_batch) return values_.take(std::move(shape));
     shape.insert(shape.begin(), static_cast<int64_t>(lengths_.size()));
     Values filled(dtype_);
-    filled.reserve(longest_ * static_cast<int64_t>(lengths_.size()));
+    filled.reserve(static_cast<int64_t>(lengths_.size()), longest_);
     int64_t from = 0;
     for (int64_t length : lengths_) {
       filled.append(values_, from, length);

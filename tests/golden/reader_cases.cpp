@@ -6,18 +6,14 @@
 #include <fstream>
 
 #include "golden/golden_file.h"
+#include "support/hex.h"
 #include "tutti/data/readers.h"
 #include "tutti/io/parsing.h"
 
 namespace tutti::golden {
 namespace {
 
-std::string from_hex(const std::string& text) {
-  std::string bytes;
-  for (std::size_t i = 0; i + 1 < text.size(); i += 2)
-    bytes += static_cast<char>(std::stoi(text.substr(i, 2), nullptr, 16));
-  return bytes;
-}
+using testing::from_hex;
 
 std::string string_of(const Json& json) {
   const std::string text = json.get<std::string>();

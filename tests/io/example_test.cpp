@@ -3,28 +3,15 @@
 #include <algorithm>
 
 #include "support/expect.h"
+#include "support/hex.h"
 #include "support/temporary_folder.h"
 #include "tutti/io/parsing.h"
 
 namespace tutti::train {
 namespace {
 
-std::string to_hex(const std::string& bytes) {
-  static const char* const kDigits = "0123456789abcdef";
-  std::string text;
-  for (unsigned char c : bytes) {
-    text += kDigits[c >> 4];
-    text += kDigits[c & 15];
-  }
-  return text;
-}
-
-std::string from_hex(const std::string& text) {
-  std::string bytes;
-  for (std::size_t i = 0; i + 1 < text.size(); i += 2)
-    bytes += static_cast<char>(std::stoi(text.substr(i, 2), nullptr, 16));
-  return bytes;
-}
+using testing::from_hex;
+using testing::to_hex;
 
 Example small_example() {
   return Example(

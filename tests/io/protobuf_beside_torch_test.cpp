@@ -1,6 +1,7 @@
 // LibTorch carries a protobuf of its own inside; Tutti's messages use the system's. Both work in
 // one program, and none of LibTorch's symbols stands for one of ours.
 
+#include <ATen/ATen.h>
 #include <dlfcn.h>
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/serialization/export.h>

@@ -6,19 +6,15 @@
 
 #include "io/record_format.h"
 #include "support/expect.h"
+#include "support/hex.h"
 #include "support/temporary_folder.h"
 
 namespace tutti::io {
 namespace {
 
-using Records = std::vector<std::string>;
+using testing::from_hex;
 
-std::string from_hex(const std::string& text) {
-  std::string bytes;
-  for (std::size_t i = 0; i + 1 < text.size(); i += 2)
-    bytes += static_cast<char>(std::stoi(text.substr(i, 2), nullptr, 16));
-  return bytes;
-}
+using Records = std::vector<std::string>;
 
 class TFRecords : public testing::TemporaryFolder {
  protected:
