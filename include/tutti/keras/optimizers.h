@@ -246,4 +246,6 @@ class ScheduleFreeAdamW : public Optimizer {
   explicit ScheduleFreeAdamW(const ScheduleFreeAdamWOptions& options = {});
 };
 
+#undef TUTTI_OPTIMIZER_ARGUMENTS
+
 }  // namespace tutti::keras::optimizers
