@@ -37,6 +37,23 @@ Impl& impl_of(const Layer& layer, const char* class_name) {
                             ", expected a layer of that class"));
 }
 
+/// `impl` has begin, add and finish: what adapt is made of.
+template <class Impl>
+void adapt_to(Impl& impl, const Tensor& data) {
+  if (!data.defined())
+    throw InvalidArgument(cat("adapt [", impl.name(), "]: an undefined tensor, expected data"));
+  impl.begin();
+  impl.add(data);
+  impl.finish();
+}
+template <class Impl>
+void adapt_to(Impl& impl, const data::Dataset<Nest>& data, std::optional<int64_t> steps) {
+  impl.begin();
+  for_each_batch(impl, data, steps,
+                 [&](const Nest& element) { impl.add(tensor_of(impl, element)); });
+  impl.finish();
+}
+
 /// A JSON number or list of numbers, nested or not, as a flat list.
 std::vector<double> flat_numbers(const Json& json, const char* key);
 
