@@ -141,6 +141,24 @@ TEST(TensorBoard, EvaluateAloneWritesItsNumbersAtTheOptimizersCount) {
             (std::map<std::string, double>{{"evaluation_loss_vs_iterations@1", 9}}));
 }
 
+TEST(TensorBoard, EmbeddingsAreTablesForTheProjector) {
+  const Folder folder;
+  Sequential model(
+      {layers::Embedding(3, 2, {.name = "words"}), layers::Flatten(), layers::Dense(1)});
+  model.compile({.loss = "mse"});
+  model.fit(at::tensor({{0L, 1L}, {2L, 1L}}), at::zeros({2, 1}),
+            {.verbose = 0,
+             .callbacks = {TensorBoard(
+                 folder / "logs",
+                 {.embeddings_freq = 1, .embeddings_metadata = {{"words", "names.tsv"}}})}});
+  EXPECT_EQ(text_of(folder / "logs/train/projector_config.pbtxt"),
+            "embeddings {\n  tensor_name: \"words\"\n  tensor_path: \"words_embedding.tsv\"\n"
+            "  metadata_path: \"names.tsv\"\n}\n");
+  const std::string table = text_of(folder / "logs/train/words_embedding.tsv");
+  EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 3) << table;
+  EXPECT_EQ(std::count(table.begin(), table.end(), '\t'), 3) << table;
+}
+
 TEST(TensorBoard, WrongArgumentsAreRefused) {
   EXPECT_ERROR(TensorBoard("logs", {.profile_batch = 2}), Unimplemented, "profile_batch");
   EXPECT_ERROR(TensorBoard("logs", {.histogram_freq = -1}), InvalidArgument, "histogram_freq -1");

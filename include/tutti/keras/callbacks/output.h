@@ -39,9 +39,9 @@ struct BackupAndRestoreOptions {
 /// not at all: weights, optimizer, learning rate, the metrics of the epoch, the step of the random
 /// numbers, the epoch and the place in it. A fit that finds one goes on there, whatever its
 /// initial_epoch, with a model that may not be built yet: it ends with the weights, bit for bit, of
-/// a fit that was not interrupted, if the data come in the same order. Arrays do, shuffled or not;
-/// datasets do when they are made anew in a new process, with seeds. The first batches of an epoch
-/// that was begun are read and passed over.
+/// a fit that was not interrupted, if set_seed decides what is drawn and the data come in the same
+/// order. Arrays do, shuffled or not; datasets do when they are made anew in a new process, with
+/// seeds: the batches of the pass that were seen are read and passed over.
 ///
 /// What other callbacks remember (EarlyStopping's best, ReduceLROnPlateau's patience) is not in it,
 /// nor what those behind it in the list change in on_epoch_end: let it stand last. The history has
