@@ -182,6 +182,8 @@ void run_format_case(const GoldenFile& file, const Json& entry, Verdict& verdict
   const std::string name = entry.at("name");
   if (name.rfind("tfrecord/", 0) == 0) return run_records(file, entry, verdict);
   if (name.rfind("events/", 0) == 0) return run_events(file, entry, verdict);
+  if (name.rfind("progress/", 0) == 0) return run_progress_case(file, entry, verdict);
+  if (name.rfind("summary/", 0) == 0) return run_summary_case(file, entry, verdict);
   throw Unknown{"not a file format"};
 }
 

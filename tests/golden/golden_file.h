@@ -96,5 +96,7 @@ void run_format_case(const GoldenFile& file, const Json& entry, Verdict& verdict
 bool run_reader_case(const GoldenFile& file, const Json& entry, Verdict& verdict);
 /// The cases summary/* of formats.json.
 void run_summary_case(const GoldenFile& file, const Json& entry, Verdict& verdict);
+/// The cases `progress/…` of formats.json.
+void run_progress_case(const GoldenFile& file, const Json& entry, Verdict& verdict);
 
 }  // namespace tutti::golden

@@ -1,17 +1,10 @@
 #include "tutti/keras/callbacks.h"
 
-#include <unistd.h>
-
 #include <cmath>
-#include <filesystem>
-#include <fstream>
 #include <limits>
-#include <sstream>
 
-#include "support/expect.h"
+#include "keras/callback_script.h"
 #include "tutti/distribute/strategies.h"
-#include "tutti/keras/layers.h"
-#include "tutti/keras/model.h"
 
 namespace tutti::keras {
 namespace {
@@ -23,75 +16,14 @@ using callbacks::EarlyStopping;
 using callbacks::LambdaCallback;
 using callbacks::ModelCheckpoint;
 using callbacks::TerminateOnNaN;
+using testing::Folder;
+using testing::Script;
+using testing::Still;
+using testing::text_of;
 using ::testing::internal::CaptureStderr;
 using ::testing::internal::CaptureStdout;
 using ::testing::internal::GetCapturedStderr;
 using ::testing::internal::GetCapturedStdout;
-
-/// A folder that is gone after the test.
-class Folder {
- public:
-  Folder() {
-    std::string pattern = (fs::temp_directory_path() / "tutti_callbacks_XXXXXX").string();
-    path_ = mkdtemp(pattern.data());
-  }
-  ~Folder() { fs::remove_all(path_); }
-  std::string operator/(const std::string& name) const { return (path_ / name).string(); }
-  std::vector<std::string> files() const {
-    std::vector<std::string> names;
-    for (const auto& entry : fs::directory_iterator(path_))
-      names.push_back(entry.path().filename());
-    std::sort(names.begin(), names.end());
-    return names;
-  }
-
- private:
-  fs::path path_;
-};
-
-std::string text_of(const std::string& path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
-/// y = w x with w = 1, whose loss on (1, 0) is w^2; the optimizer leaves it alone.
-struct Still {
-  Sequential model{{layers::Dense(1, {.use_bias = false, .input_shape = {1}})}};
-  explicit Still(std::vector<MetricSpec> metrics = {}) {
-    model.compile({.optimizer = optimizers::SGD({.learning_rate = 0}),
-                   .loss = "mse",
-                   .metrics = std::move(metrics)});
-    set(1);
-  }
-  void set(double weight) { model.set_weights({at::full({1, 1}, weight)}); }
-  double weight() const { return model.get_weights()[0].item<double>(); }
-};
-
-/// A fit whose epochs end with these numbers in the logs, and, after epoch e, with the weight e.
-struct Script {
-  std::string name = "val_loss";
-  std::vector<double> values;
-  Still still{};
-  History run(AnyCallback callback, int64_t rows = 2) {
-    const auto say = [this](int64_t epoch, Logs& logs) {
-      logs.set(name, values.at(static_cast<std::size_t>(epoch)));
-      still.set(static_cast<double>(epoch));
-    };
-    struct Says : callbacks::Callback {
-      std::function<void(int64_t, Logs&)> say;
-      void on_epoch_end(int64_t epoch, Logs& logs) override { say(epoch, logs); }
-    };
-    Says says;
-    says.say = say;
-    return still.model.fit(at::ones({rows, 1}), at::zeros({rows, 1}),
-                           {.batch_size = 1,
-                            .epochs = static_cast<int64_t>(values.size()),
-                            .verbose = 0,
-                            .callbacks = {callbacks::make(says), std::move(callback)}});
-  }
-};
 
 using Epochs = std::vector<int64_t>;
 const double kNan = std::nan("");
@@ -330,7 +262,50 @@ TEST(ModelCheckpoint, TheSuffixSaysWhatIsSaved) {
   EXPECT_ERROR(ModelCheckpoint("a.weights.tutti"), InvalidArgument, "save_weights_only");
   EXPECT_ERROR(ModelCheckpoint("a.tutti", {.save_weights_only = true}), InvalidArgument,
                "\".weights.tutti\"");
+  EXPECT_ERROR(ModelCheckpoint("a.safetensors"), InvalidArgument, "save_weights_only");
   EXPECT_ERROR(ModelCheckpoint("a.tutti", {.save_freq = -1}), InvalidArgument, "save_freq");
+  EXPECT_ERROR(ModelCheckpoint("a.tutti", {.save_freq = 0}), InvalidArgument, "save_freq");
+  EXPECT_ERROR(ModelCheckpoint("a.tutti", {.save_freq = "step"}), InvalidArgument, "\"step\"");
+}
+
+TEST(ModelCheckpoint, WeightsMayBeSafetensorsFilesInAFolderThatIsMade) {
+  const Folder folder;
+  Script script{.values = {1}};
+  script.run(ModelCheckpoint(folder / "run/1/w.safetensors", {.save_weights_only = true}));
+  script.still.set(-1);
+  script.still.model.load_weights(folder / "run/1/w.safetensors");
+  EXPECT_EQ(script.still.weight(), 0) << "of the end of epoch 0";
+}
+
+// keras#16734, tensorflow#33163.
+TEST(ModelCheckpoint, BatchesHaveNoValidationNumbersWhichIsOneWarning) {
+  const Folder folder;
+  Script script{.values = {1, 1}};
+  CaptureStderr();
+  script.run(ModelCheckpoint(folder / "{epoch}.tutti", {.save_best_only = true, .save_freq = 1}),
+             /*rows=*/3);
+  const std::string text = GetCapturedStderr();
+  const auto first = text.find("ModelCheckpoint: \"val_loss\" is not among the logs (loss)");
+  ASSERT_NE(first, std::string::npos) << text;
+  EXPECT_EQ(text.find("ModelCheckpoint", first + 1), std::string::npos) << text;
+  EXPECT_TRUE(folder.files().empty());
+}
+
+// keras PR 17632.
+TEST(ModelCheckpoint, SaveFreqCountsBatchesNotExecutions) {
+  const Folder folder;
+  Still still;
+  still.model.compile({.optimizer = optimizers::SGD({.learning_rate = 0}),
+                       .loss = "mse",
+                       .steps_per_execution = 2});
+  still.model.fit(
+      at::ones({5, 1}), at::zeros({5, 1}),
+      {.batch_size = 1,
+       .epochs = 2,
+       .verbose = 0,
+       .callbacks = {ModelCheckpoint(folder / "{epoch}_{batch}.tutti", {.save_freq = 4})}});
+  EXPECT_EQ(folder.files(), (std::vector<std::string>{"1_4.tutti", "2_4.tutti"}))
+      << "steps 4 and 8 or, at an execution's end, 5 + 4";
 }
 
 TEST(ModelCheckpoint, AnUnknownNameIsAnErrorThatListsThoseThereAre) {
@@ -370,6 +345,14 @@ TEST(TerminateOnNaN, StopsAtTheBatchWhoseLossIsNotFinite) {
   EXPECT_EQ(batches, (std::vector<int64_t>{0, 1, 2}));
   EXPECT_EQ(history.epoch, (Epochs{0}));
   EXPECT_TRUE(std::isnan(history.history.at("loss")[0]));
+}
+
+TEST(TerminateOnNaN, RaisesAnErrorWhenItIsTold) {
+  Still still;
+  EXPECT_ERROR(
+      still.model.fit(at::full({1, 1}, std::numeric_limits<float>::infinity()), at::zeros({1, 1}),
+                      {.verbose = 0, .callbacks = {TerminateOnNaN({.raise_error = true})}}),
+      FailedPrecondition, "TerminateOnNaN [batch 0]: the loss is infinite");
 }
 
 TEST(Callbacks, OnesOwnByValueKnowsModelAndParams) {

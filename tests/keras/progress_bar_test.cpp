@@ -32,8 +32,10 @@ std::string back(int count) { return std::string(static_cast<std::size_t>(count)
 
 /// A bar on a clock that the test moves.
 struct Bar {
-  explicit Bar(int64_t target, int verbose = 1, bool dynamic = true) {
+  explicit Bar(int64_t target, int verbose = 1, bool dynamic = true,
+               BarLayout layout = BarLayout::kKeras3) {
     ProgressBarOptions options;
+    options.layout = layout;
     options.verbose = verbose;
     options.dynamic = dynamic;
     options.clock = [this] { return now; };
@@ -183,6 +185,48 @@ TEST(ProgressBar, AFinishedLineIsLeftAlone) {
   bar.out.str("");
   bar.bar.reset();
   EXPECT_EQ(bar.out.str(), "");
+}
+
+// ---- the layout of tf.keras
+
+Bar classic(int64_t target, int verbose = 1) {
+  return Bar(target, verbose, /*dynamic=*/true, BarLayout::kClassic);
+}
+std::string row(int done, const char* head, int left) {
+  return cat("[", std::string(static_cast<std::size_t>(done), '='), head,
+             std::string(static_cast<std::size_t>(left), '.'), "]");
+}
+
+TEST(ClassicBar, HasAHeadAndTheTimeThatIsLeft) {
+  Bar bar = classic(938);
+  EXPECT_EQ(bar.after(2.915, 1, {{"loss", 2.3124}, {"accuracy", .0781}}),
+            cat("\r  1/938 ", row(0, "", 30), " - ETA: 45:31 - loss: 2.3124 - accuracy: 0.0781"));
+  const std::string text = bar.after(1.196, 300, {{"loss", .3112}, {"accuracy", .912}});
+  EXPECT_EQ(text.substr(text.find('\r')),
+            cat("\r300/938 ", row(8, ">", 21), " - ETA: 2s - loss: 0.3112 - accuracy: 0.9120   "));
+}
+
+TEST(ClassicBar, EndsWithTheTimeThatHasPassed) {
+  Bar bar = classic(3);
+  bar.after(1, 1);
+  const std::string text = bar.after(4, 3, {{"loss", .5}}, true);
+  EXPECT_EQ(text.substr(text.find('\r')),
+            cat("\r3/3 ", row(30, "", 0), " - 5s 2s/step - loss: 0.5000\n"));
+}
+
+TEST(ClassicBar, AnUnknownTargetShowsWhatHasPassed) {
+  Bar bar = classic(-1);
+  bar.after(.1, 1);
+  const std::string text = bar.after(3.887, 300, {{"loss", .5}});
+  EXPECT_EQ(text.substr(text.find('\r')), "\r    300/Unknown - 4s 13ms/step - loss: 0.5000");
+}
+
+TEST(ClassicBar, Verbose2HasTheTimeOfTheStepsAtItsEnd) {
+  Bar bar = classic(4, 2);
+  bar.now += 2;
+  bar.bar->due(4);  // the steps are made, and a validation follows
+  EXPECT_EQ(bar.after(3, 4, {{"loss", .5}}, true),
+            "4/4 - 5s - loss: 0.5000 - 2s/epoch - 500ms/step\n");
 }
 
 // The bar that real Keras drew (golden formats.json, progbar_200_steps_2ms): of 200 steps of 2 ms

@@ -5,6 +5,7 @@
 
 #include "distribute/variable_checkpoint.h"
 #include "keras/json.h"
+#include "keras/saving/optimizer_state.h"
 #include "keras/training/training_state.h"
 #include "tutti/base/log.h"
 #include "tutti/io/tensor_file.h"
@@ -158,6 +159,8 @@ std::size_t count_tensors(const io::TensorFile& file, const std::string& prefix)
   return count;
 }
 
+}  // namespace
+
 void take_weights(Model& model, const io::TensorFile& file, const std::string& path) {
   const std::size_t count = count_tensors(file, "weights/");
   if (count != model.weights().size()) {
@@ -170,18 +173,27 @@ void take_weights(Model& model, const io::TensorFile& file, const std::string& p
   model.set_weights(values);
 }
 
+namespace {
+
+/// Those of the model whose weights stand in the file under these names. The model's own names may
+/// be others: "dense_1" of one program is "dense" of the next.
 std::vector<Variable> variables_named(const Model& model, const std::vector<std::string>& names,
-                                      const std::string& path) {
+                                      const io::TensorFile& file, const std::string& path) {
+  constexpr std::size_t kPrefix = sizeof("weights/") - 1;
+  std::vector<std::string> in_file;
+  for (const auto& [name, tensor] : file.tensors) {
+    if (name.rfind("weights/", 0) == 0) in_file.push_back(name.substr(kPrefix));
+  }
   const std::vector<Variable> weights = model.weights();
   std::vector<Variable> found;
   for (const std::string& name : names) {
-    const auto at = std::find_if(weights.begin(), weights.end(),
-                                 [&](const Variable& weight) { return weight.name() == name; });
-    if (at == weights.end() || !at->trainable()) {
+    const auto at =
+        static_cast<std::size_t>(std::find(in_file.begin(), in_file.end(), name) - in_file.begin());
+    if (at >= std::min(in_file.size(), weights.size()) || !weights[at].trainable()) {
       throw DataLoss(cat("load_model [", path, "]: an optimizer with slots for \"", name,
                          "\", which is no such weight of the model; the file is damaged"));
     }
-    found.push_back(*at);
+    found.push_back(weights[at]);
   }
   return found;
 }
@@ -215,16 +227,20 @@ std::vector<layers::Layer> layers_from(const Json& json, const io::TensorFile& f
 struct ModelFile {
   static Json compiled_part(const Model& model) {
     const Model::Training& training = *model.training_;
-    Json json{{"optimizer", described(training.optimizer)},
-              {"iterations", training.optimizer.iterations()},
-              {"accumulated_steps", training.optimizer.accumulated_steps()},
-              {"optimizer_variables", optimized(training.optimizer)},
-              {"loss", losses_json(training.loss)},
-              {"loss_weights", weights_json(training.loss_weights)},
-              {"metrics", metric_specs(training.metric_specs)},
-              {"weighted_metrics", metric_specs(training.weighted_metric_specs)},
-              {"steps_per_execution", training.steps_per_execution}};
-    if (const auto denominator = training.optimizer.accumulated_denominator())
+    Json json = optimizer_part(training.optimizer);
+    json["optimizer"] = described(training.optimizer);
+    json["loss"] = losses_json(training.loss);
+    json["loss_weights"] = weights_json(training.loss_weights);
+    json["metrics"] = metric_specs(training.metric_specs);
+    json["weighted_metrics"] = metric_specs(training.weighted_metric_specs);
+    json["steps_per_execution"] = training.steps_per_execution;
+    return json;
+  }
+  static Json optimizer_part(const optimizers::Optimizer& optimizer) {
+    Json json{{"iterations", optimizer.iterations()},
+              {"accumulated_steps", optimizer.accumulated_steps()},
+              {"optimizer_variables", optimized(optimizer)}};
+    if (const auto denominator = optimizer.accumulated_denominator())
       json["accumulated_denominator"] = *denominator;
     return json;
   }
@@ -253,16 +269,18 @@ struct ModelFile {
   static void restore_accumulated(optimizers::Optimizer& optimizer, const Json& json,
                                   const io::TensorFile& file, const std::string& path) {
     const auto calls = member<int64_t>(json, "accumulated_steps", 0);
-    if (calls == 0) return;
+    // An optimizer that lives on may have gradients of its own, which are none of the file's.
+    const auto own = optimizer.accumulated_gradients();
+    if (calls == 0 && own.empty()) return;
     std::optional<double> denominator;
     if (json.contains("accumulated_denominator"))
       denominator = member<double>(json, "accumulated_denominator", 0);
 
-    const std::vector<Variable> variables = optimizer.trainable_variables();
-    std::vector<Tensor> sums(variables.size());
+    const auto names = member<std::vector<std::string>>(json, "optimizer_variables", {});
+    std::vector<Tensor> sums(optimizer.trainable_variables().size());
     for (std::size_t i = 0; i < sums.size(); ++i) {
       for (const auto& [name, tensor] : file.tensors) {
-        if (name == cat("accumulated/", variables[i].name())) sums[i] = tensor;
+        if (i < names.size() && name == cat("accumulated/", names[i])) sums[i] = tensor;
       }
     }
     try {
@@ -284,11 +302,15 @@ struct ModelFile {
     options.weighted_metrics = metrics_from(member<Json>(json, "weighted_metrics", Json::array()));
     options.steps_per_execution = member<int64_t>(json, "steps_per_execution", 1);
     model.compile(options);
+    restore_optimizer(model, json, file, path);
+  }
+  static void restore_optimizer(Model& model, const Json& json, const io::TensorFile& file,
+                                const std::string& path) {
     optimizers::Optimizer& made = model.optimizer();
     made.set_iterations(member<int64_t>(json, "iterations", 0));
     const auto names = member<std::vector<std::string>>(json, "optimizer_variables", {});
     if (names.empty() && count_tensors(file, "slots/") == 0) return;
-    made.build(variables_named(model, names, path));
+    made.build(variables_named(model, names, file, path));
     for (const std::string& slot : made.slot_names()) {
       std::size_t index = 0;
       for (const Variable& variable : made.slots(slot)) {
@@ -299,6 +321,15 @@ struct ModelFile {
     restore_accumulated(made, json, file, path);
   }
 };
+
+Json put_optimizer(const Model& model, io::TensorFile& file) {
+  ModelFile::put_slots(model, file);
+  return ModelFile::optimizer_part(const_cast<Model&>(model).optimizer());
+}
+void take_optimizer(Model& model, const Json& json, const io::TensorFile& file,
+                    const std::string& path) {
+  ModelFile::restore_optimizer(model, json, file, path);
+}
 
 namespace {
 /// Every replica would do it, on one file.

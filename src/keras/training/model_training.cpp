@@ -238,7 +238,8 @@ std::unique_ptr<ProgressBar> begin(const char* operation, Model& model, const St
     callback->set_model(&model);
     callback->set_params({verbose, 1, steps});
   }
-  return verbose == 0 ? nullptr : make_bar(steps, verbose);
+  const int drawn = bar_verbose(verbose, options.callbacks);
+  return drawn == 0 ? nullptr : make_bar(steps, drawn);
 }
 
 Logs evaluate_source(Model& model, StepSource& source, const EvaluateOptions& options) {

@@ -68,6 +68,10 @@ class ArraySource : public StepSource {
     return step;
   }
 
+  void skip(int64_t steps) override { at_ = std::min(rows_, at_ + steps * batch_size_); }
+  uint64_t seed() const override { return seed_; }
+  void set_seed(uint64_t seed) override { seed_ = seed; }
+
   int64_t steps() const override { return (rows_ + batch_size_ - 1) / batch_size_; }
   std::string steps_text() const override {
     return cat(distribute::steps_formula(rows_, "rows", batch_size_, steps()), "; ",
@@ -113,6 +117,9 @@ class DatasetSource : public StepSource {
                 std::map<int64_t, double> class_weight)
       : operation_(operation), plan_(std::move(plan)), class_weight_(std::move(class_weight)) {}
   void start(int64_t) override { pass_ = plan_->iterator(); }
+  void count_passes(int64_t passes) override {
+    for (int64_t i = 0; i < passes; ++i) plan_->iterator();
+  }
   std::optional<Step> next() override {
     auto parts = pass_->next();
     if (!parts) return std::nullopt;

@@ -2,6 +2,7 @@
 // Where the loop takes its steps from: arrays or distributed datasets, as one Batch for each local
 // replica.
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,6 +26,16 @@ class StepSource {
   virtual void start(int64_t step) = 0;
   /// The next step of the pass, or nothing at its end.
   virtual std::optional<Step> next() = 0;
+  /// Leaves out the next `steps` steps of the pass.
+  virtual void skip(int64_t steps) {
+    while (steps-- > 0 && next()) {
+    }
+  }
+  /// As if so many passes had been begun and left: for data whose order is another in each pass.
+  virtual void count_passes(int64_t passes) {}
+  /// What decides the order of shuffled rows besides the step; 0 where that is not the source's.
+  virtual uint64_t seed() const { return 0; }
+  virtual void set_seed(uint64_t seed) {}
   /// Steps in a pass; -1 when unknown or without end.
   virtual int64_t steps() const = 0;
   /// How steps() comes about, and how large batches are; see DistributedPlan.

@@ -5,10 +5,12 @@
 #include <cmath>
 #include <iostream>
 
+#include "keras/callbacks/progbar_logger.h"
+
 namespace tutti::keras {
 namespace {
 
-ProgressBar::Values values_of(const Logs& logs) { return {logs.begin(), logs.end()}; }
+using callbacks::values_of;
 
 /// Restores what it saw, so that an evaluation in the middle of an epoch leaves the epoch's numbers
 /// alone.
@@ -46,11 +48,11 @@ int resolve_verbose(int verbose) {
   return isatty(STDOUT_FILENO) ? 1 : 2;
 }
 
-std::unique_ptr<ProgressBar> make_bar(int64_t target, int verbose) {
-  ProgressBarOptions options;
-  options.verbose = verbose;
-  options.dynamic = isatty(STDOUT_FILENO) != 0;
-  return std::make_unique<ProgressBar>(target, options);
+int bar_verbose(int verbose, const std::vector<callbacks::AnyCallback>& callbacks) {
+  for (const auto& callback : callbacks) {
+    if (callbacks::is_progbar_logger(*callback.get())) return 0;
+  }
+  return verbose;
 }
 
 void warn_out_of_data(const char* operation, const Model& model) {
@@ -68,6 +70,11 @@ TrainLoop::TrainLoop(Model& model, const FitOptions& options, std::unique_ptr<St
       validation_(std::move(validation)),
       verbose_(resolve_verbose(options.verbose)) {
   known_steps_ = options.steps_per_epoch.value_or(training_->steps());
+  for (const auto& callback : options_.callbacks) callback->position_ = &position_;
+}
+
+TrainLoop::~TrainLoop() {
+  for (const auto& callback : options_.callbacks) callback->position_ = nullptr;
 }
 
 History TrainLoop::run() {
@@ -82,8 +89,8 @@ History TrainLoop::run() {
   model_.training_->optimizer.begin_training();
   Logs last;
   for (const auto& callback : options_.callbacks) callback->on_train_begin({});
-  for (int64_t epoch = options_.initial_epoch;
-       epoch < options_.epochs && !model_.stop_training && !out_of_data_; ++epoch) {
+  for (int64_t epoch = resume(); epoch < options_.epochs && !model_.stop_training && !out_of_data_;
+       ++epoch) {
     try {
       run_epoch(epoch);
     } catch (...) {
@@ -156,13 +163,16 @@ bool TrainLoop::validates_after(int64_t epoch) const {
 }
 
 void TrainLoop::run_epoch(int64_t epoch) {
-  model_.reset_metrics();
+  const int64_t first = position_.step;  // not 0 where a backup was of the middle of the epoch
+  if (first == 0) model_.reset_metrics();
+  position_.epoch = epoch;
   for (const auto& callback : options_.callbacks) callback->on_epoch_begin(epoch, {});
-  if (verbose_ != 0 && options_.epochs > 1)
+  const int verbose = bar_verbose(verbose_, options_.callbacks);
+  if (verbose != 0 && options_.epochs > 1)
     std::cout << "Epoch " << epoch + 1 << "/" << options_.epochs << "\n" << std::flush;
-  bar_ = make_bar(known_steps_, verbose_);
+  bar_ = make_bar(known_steps_, verbose);
   model_.training_->in_epoch = true;
-  int64_t step = 0;
+  int64_t step = first;
   const int64_t end = options_.steps_per_epoch.value_or(-1);
   const auto begin = Clock::now();
   waited_ = {};
@@ -171,8 +181,8 @@ void TrainLoop::run_epoch(int64_t epoch) {
     if (!run_execution(step, end)) break;
   } while ((end < 0 || step < end) && !model_.stop_training);
   epoch_.took = Clock::now() - begin;
-  epoch_.steps = step;
-  all_ = {all_.steps + step, all_.rows + epoch_.rows, all_.took + epoch_.took};
+  epoch_.steps = step - first;
+  all_ = {all_.steps + epoch_.steps, all_.rows + epoch_.rows, all_.took + epoch_.took};
   log_epoch(epoch);
   model_.training_->in_epoch = false;
   if (step == 0) {
@@ -180,7 +190,9 @@ void TrainLoop::run_epoch(int64_t epoch) {
         "fit [", model_.name(), "]: the dataset is empty, expected at least one batch in epoch ",
         epoch + 1, "; check filters, drop_remainder and, after a first epoch, .repeat()"));
   }
-  if (end < 0) started_ = false;
+  if (end < 0) position_.in_pass = false;
+  position_.epoch = epoch + 1;
+  position_.step = 0;
   Logs logs = model_.metrics_result();
   if (validates_after(epoch)) {
     const Logs validation =
@@ -188,12 +200,11 @@ void TrainLoop::run_epoch(int64_t epoch) {
     for (const auto& [name, value] : validation) logs.set(cat("val_", name), value);
   }
   for (const auto& callback : options_.callbacks) callback->on_epoch_end(epoch, logs);
-  history_.epoch.push_back(epoch);
-  for (const auto& [name, value] : logs) history_.history[name].push_back(value);
+  history_.add(epoch, logs);
   // The first pass over data of unknown length tells it; the next may still be of another one.
   if (!options_.steps_per_epoch && !model_.stop_training) known_steps_ = step;
   bar_->set_target(model_.stop_training ? std::max(step, known_steps_) : step);
-  bar_->update(step, values_of(logs), /*finalize=*/true);
+  bar_->update(step, values_of(&model_, logs), /*finalize=*/true);
 }
 
 /// Up to steps_per_execution steps, with the batch hooks around them. False when the data has
@@ -211,7 +222,7 @@ bool TrainLoop::run_execution(int64_t& step, int64_t end) {
     }
     run_step(model_, *next, &Model::train_step);
     epoch_.rows += next->rows;
-    ++step;
+    position_.step = ++step;
   }
   if (step > first) {
     // Keras names the step at which the execution was to end, also when the data ended before.
@@ -232,25 +243,31 @@ Logs TrainLoop::batch_logs(const callbacks::AnyCallback& callback) {
 void TrainLoop::draw(int64_t seen) {
   if (!bar_->due(seen)) return;
   if (!logs_) logs_ = model_.metrics_result();
-  bar_->update(seen, values_of(*logs_), /*finalize=*/false);
+  bar_->update(seen, values_of(&model_, *logs_), /*finalize=*/false);
 }
 
 std::optional<Step> TrainLoop::wait_for_data() {
   const auto begin = Clock::now();
   auto step = training_->next();
   waited_ += Clock::now() - begin;
+  if (step) ++position_.pass_steps;
   return step;
 }
 
+void TrainLoop::start_pass() {
+  position_.pass_begin = model_.training_->next_random_step();
+  training_->start(position_.pass_begin);
+  position_.in_pass = true;
+  position_.pass_steps = 0;
+  ++position_.passes;
+}
+
 std::optional<Step> TrainLoop::next_step(int64_t step) {
-  if (!started_) {
-    training_->start(model_.training_->next_random_step());
-    started_ = true;
-  }
+  if (!position_.in_pass) start_pass();
   auto next = wait_for_data();
   if (next || !options_.steps_per_epoch) return next;
   if (step == 0) {  // at the border of an epoch a finite dataset begins again
-    training_->start(model_.training_->next_random_step());
+    start_pass();
     if ((next = wait_for_data())) return next;
   }
   if (step > 0) warn_out_of_data("fit", model_);
@@ -317,7 +334,7 @@ Logs TrainLoop::evaluate(Model& model, StepSource& source, std::optional<int64_t
           callback->on_test_batch_end(
               last, callback->needs_batch_logs() ? model.metrics_result() : Logs());
         if (bar != nullptr && bar->due(done))
-          bar->update(done, values_of(model.metrics_result()), /*finalize=*/false);
+          bar->update(done, values_of(&model, model.metrics_result()), /*finalize=*/false);
       });
   if (seen == 0)
     throw InvalidArgument(
@@ -326,7 +343,7 @@ Logs TrainLoop::evaluate(Model& model, StepSource& source, std::optional<int64_t
   const Logs logs = model.metrics_result();
   if (bar != nullptr) {
     bar->set_target(seen);
-    bar->update(seen, values_of(logs), /*finalize=*/true);
+    bar->update(seen, values_of(&model, logs), /*finalize=*/true);
   }
   for (const auto& callback : callbacks) callback->on_test_end(logs);
   return logs;

@@ -8,6 +8,7 @@
 
 #include "keras/training/progress_bar.h"
 #include "keras/training/step_source.h"
+#include "keras/training/training_position.h"
 #include "keras/training/training_state.h"
 #include "tutti/base/log.h"
 
@@ -30,6 +31,9 @@ class TrainLoop {
  public:
   TrainLoop(Model& model, const FitOptions& options, std::unique_ptr<StepSource> training,
             std::unique_ptr<StepSource> validation);
+  ~TrainLoop();
+  TrainLoop(const TrainLoop&) = delete;
+  TrainLoop& operator=(const TrainLoop&) = delete;
   History run();
 
   /// One pass of test steps; resets the metrics first. `limit` steps at most. `bar` may be null.
@@ -43,8 +47,18 @@ class TrainLoop {
   /// The parts of one step on all replicas.
   static void run_step(Model& model, const Step& step, void (Model::*part)(const Batch&));
 
+  /// The state of a training as the tensors and the description of a file (docs/formats.md).
+  static io::TensorFile backup_of(const Model& model, const TrainingPosition& position);
+
  private:
   void run_epoch(int64_t epoch);
+  void start_pass();
+  /// Takes the state of position_.resume_from, and the place in the data. Gives the epoch.
+  int64_t resume();
+  /// Makes what the first batch makes, weights and metrics, without a training step.
+  static void make_state(Model& model, const Step& step);
+  /// False when the metrics are not those of the backup.
+  static bool take_metrics(Model& model, const io::TensorFile& file, int64_t count);
   bool run_execution(int64_t& step, int64_t end);
   using Clock = std::chrono::steady_clock;
   std::optional<Step> next_step(int64_t step);
@@ -74,7 +88,7 @@ class TrainLoop {
   int verbose_;
   History history_;
   std::unique_ptr<ProgressBar> bar_;
-  bool started_ = false;
+  TrainingPosition position_;
   bool out_of_data_ = false;
   int64_t known_steps_ = -1;
   Work epoch_;                ///< since it began
@@ -85,8 +99,8 @@ class TrainLoop {
 
 /// 0, 1 or 2: what kVerboseAuto means here.
 int resolve_verbose(int verbose);
-/// The bar of one epoch or evaluation on standard output.
-std::unique_ptr<ProgressBar> make_bar(int64_t target, int verbose);
+/// The verbose of the bar that the loop draws itself: 0 where a ProgbarLogger does.
+int bar_verbose(int verbose, const std::vector<callbacks::AnyCallback>& callbacks);
 /// The number of steps that was asked for is more than the data had.
 void warn_out_of_data(const char* operation, const Model& model);
 
