@@ -19,7 +19,7 @@ TEST(PlanText, IsATreeOfOperationsWithTheirArguments) {
                            .batch(4, {.drop_remainder = true})
                            .prefetch(kAutotune);
   EXPECT_EQ(to_string(dataset),
-            "prefetch(2)\n"
+            "prefetch(-1)\n"
             "  batch(4, drop_remainder=true)\n"
             "    repeat(-1)\n"
             "      shuffle(100, seed=3, reshuffle_each_iteration=false)\n"
