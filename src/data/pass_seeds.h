@@ -34,14 +34,13 @@ class PassSeeds {
 
   Nest save() const {
     MutexLock lock(mutex_);
-    if (!stream_) return {};
-    return Nest::map({{"stream", state::random_bits(*stream_)},
+    return Nest::map({{"stream", stream_ ? state::random_bits(*stream_) : Nest()},
                       {"fixed", state::number(static_cast<int64_t>(fixed_))}});
   }
   void restore(const Nest& state) {
     MutexLock lock(mutex_);
     stream_.reset();
-    if (state.kind() == NestKind::kNone) return;
+    if (state::part(state, "stream").kind() == NestKind::kNone) return;
     stream_.emplace(0);
     state::set_random_bits(state, "stream", *stream_);
     fixed_ = static_cast<uint64_t>(state::number_in(state, "fixed"));
