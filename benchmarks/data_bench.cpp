@@ -93,17 +93,15 @@ Pipeline pipeline(const std::string& work, const Files& files, double scale) {
   if (work == "data_tfrecord") {
     std::vector<std::string> names;
     for (int64_t i = 0; i < kRecordFiles; ++i) names.push_back(files.records_file(i));
-    return {data::TFRecordDataset(names), 3, kRecordFiles * files.records, [](const Nest& record) {
-              return static_cast<double>(record.strings().item().size());
-            }};
+    return {data::TFRecordDataset(names), 3, kRecordFiles * files.records,
+            [](const Nest& record) { return static_cast<double>(record.strings().item().size()); }};
   }
   if (work == "data_parallel_map") {
     const int64_t count = scaled(kVectors);
-    const auto rows = data::from_tensor_slices(at::linspace(0, 1, count * kVectorSize)
-                                                   .reshape({count, kVectorSize}));
-    const auto mapped =
-        rows.map([](const Tensor& x) { return at::exp(at::sin(x)).sqrt().mean(); },
-                 {.num_parallel_calls = kAutotune});
+    const auto rows = data::from_tensor_slices(
+        at::linspace(0, 1, count * kVectorSize).reshape({count, kVectorSize}));
+    const auto mapped = rows.map([](const Tensor& x) { return at::exp(at::sin(x)).sqrt().mean(); },
+                                 {.num_parallel_calls = kAutotune});
     return {mapped.batch(32), 3, count,
             [](const Nest& batch) { return batch.leaf().sum().item<double>(); }};
   }
@@ -158,7 +156,8 @@ int main(int argc, char** argv) {
     const auto scaled = [scale](int64_t count) {
       return std::max<int64_t>(1, static_cast<int64_t>(static_cast<double>(count) * scale));
     };
-    const bench::Files files{folder, scaled(100'000'000 / bench::kRecordBytes / bench::kRecordFiles)};
+    const bench::Files files{folder,
+                             scaled(100'000'000 / bench::kRecordBytes / bench::kRecordFiles)};
     if (prepare) {
       bench::prepare(files, scaled(bench::kJpegs));
     } else {

@@ -1,5 +1,7 @@
 // What several threads make: order, errors, random numbers, options, how they end.
 
+#include <ATen/Parallel.h>
+
 #include <atomic>
 #include <chrono>
 #include <set>
@@ -173,9 +175,8 @@ TEST(RandomFunctions, AreRefusedOutside) {
 TEST(RandomFunctions, OfFiltersAndScansDrawToo) {
   const auto kept = [] {
     tutti::internal::set_global_seed(4);
-    return numbers(range(50).filter([](const Tensor&) {
-      return at::rand({}, element_random()).item<double>() < 0.5;
-    }));
+    return numbers(range(50).filter(
+        [](const Tensor&) { return at::rand({}, element_random()).item<double>() < 0.5; }));
   };
   EXPECT_EQ(kept(), kept());
   EXPECT_NE(kept().size(), 50u);
@@ -215,11 +216,10 @@ TEST(PipelineOptions, MergeAndRefuseConflicts) {
   EXPECT_ERROR(both.with_options({.autotune = {.ram_budget = 5}}), InvalidArgument,
                "ram_budget 5, but 1000");
   using Policy = AutoShardPolicy;
-  EXPECT_ERROR(
-      range(3)
-          .with_options({.experimental_distribute = {.auto_shard_policy = Policy::kOff}})
-          .with_options({.experimental_distribute = {.auto_shard_policy = Policy::kData}}),
-      InvalidArgument, "DATA, but OFF");
+  EXPECT_ERROR(range(3)
+                   .with_options({.experimental_distribute = {.auto_shard_policy = Policy::kOff}})
+                   .with_options({.experimental_distribute = {.auto_shard_policy = Policy::kData}}),
+               InvalidArgument, "DATA, but OFF");
   EXPECT_EQ(zip(both, range(3)).plan()->options().deterministic, false);
   EXPECT_ERROR(range(3).with_options({.threading = {.max_intra_op_parallelism = 0}}),
                InvalidArgument, "expected at least 1");

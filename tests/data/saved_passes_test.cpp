@@ -75,12 +75,14 @@ TEST(SavedPasses, OfEveryTransformationGoOnExactly) {
   expect_exact("batch", [] { return range(11).batch(3); });
   expect_exact("batch of rows", [] { return table_of(11).batch(3, {.drop_remainder = true}); });
   expect_exact("padded_batch", [] {
-    return range(7).map([](const Tensor& x) { return at::ones({x.item<int64_t>()}); })
+    return range(7)
+        .map([](const Tensor& x) { return at::ones({x.item<int64_t>()}); })
         .padded_batch(2);
   });
   expect_exact("unbatch", [] { return range(11).batch(4).unbatch(); });
   expect_exact("rebatch", [] { return range(11).batch(4).rebatch({2, 1, 3}); });
-  expect_exact("filter", [] { return range(9).filter([](const Tensor& x) { return x % 2 == 0; }); });
+  expect_exact("filter",
+               [] { return range(9).filter([](const Tensor& x) { return x % 2 == 0; }); });
   expect_exact("take", [] { return range(9).take(5); });
   expect_exact("skip", [] { return range(9).skip(5); });
   expect_exact("skip of rows", [] { return table_of(9).skip(5).batch(2); });
@@ -89,10 +91,12 @@ TEST(SavedPasses, OfEveryTransformationGoOnExactly) {
   expect_exact("enumerate", [] { return range(5).enumerate(7); });
   expect_exact("zip", [] { return zip(range(5), table_of(7)); });
   expect_exact("concatenate", [] { return range(4).concatenate(range(20, 23)); });
-  expect_exact("concatenate of rows",
-               [] { return table_of(4).concatenate(table_of(3)).shuffle(5, {.seed = 1}).batch(2); });
+  expect_exact("concatenate of rows", [] {
+    return table_of(4).concatenate(table_of(3)).shuffle(5, {.seed = 1}).batch(2);
+  });
   expect_exact("repeat", [] { return range(4).repeat(3); });
-  expect_exact("repeat without end", [] { return table_of(4).repeat().batch(3); }, 12);
+  expect_exact(
+      "repeat without end", [] { return table_of(4).repeat().batch(3); }, 12);
   expect_exact("repeat of none", [] { return range(4).repeat(0); });
   expect_exact("map with errors", [] { return range(8).map(odd_ones_fail); });
 }
@@ -123,15 +127,15 @@ TEST(SavedPasses, OfCachesKeepWhatIsCached) {
   expect_exact("rounds of a cache", [] {
     return range(5).map([](const Tensor& x) { return x + 1; }).cache().repeat(3).batch(2);
   });
-  expect_exact("a shuffle of a cache", [] {
-    return table_of(6).cache().shuffle(4, {.seed = 2}).repeat(3).batch(4);
-  });
-  expect_exact("a cache of a shuffle", [] {
-    return range(6).shuffle(6, {.seed = 2}).cache().repeat(3);
-  });
+  expect_exact("a shuffle of a cache",
+               [] { return table_of(6).cache().shuffle(4, {.seed = 2}).repeat(3).batch(4); });
+  expect_exact("a cache of a shuffle",
+               [] { return range(6).shuffle(6, {.seed = 2}).cache().repeat(3); });
   expect_exact("a cache of several shapes", [] {
-    return range(4).map([](const Tensor& x) { return at::ones({x.item<int64_t>()}); })
-        .cache().repeat(2);
+    return range(4)
+        .map([](const Tensor& x) { return at::ones({x.item<int64_t>()}); })
+        .cache()
+        .repeat(2);
   });
   // Random numbers are drawn once; the rounds repeat them.
   expect_exact("a cache of noise", [] {
@@ -144,9 +148,8 @@ TEST(SavedPasses, OfWhatMakesElementsAheadKeepThem) {
   expect_exact("prefetch", [] { return range(9).prefetch(3); });
   expect_exact("prefetch by itself", [] { return range(9).batch(2).prefetch(kAutotune); });
   expect_exact("prefetch of errors", [] { return range(8).map(odd_ones_fail).prefetch(4); });
-  expect_exact("prefetch of rounds", [] {
-    return range(4).shuffle(4, {.seed = 3}).repeat(3).prefetch(5).batch(2);
-  });
+  expect_exact("prefetch of rounds",
+               [] { return range(4).shuffle(4, {.seed = 3}).repeat(3).prefetch(5).batch(2); });
   expect_exact("parallel map", [] {
     return range(12).map([](const Tensor& x) { return x * 2; }, {.num_parallel_calls = 3});
   });
@@ -177,9 +180,10 @@ TEST(SavedPasses, OfDatasetsMadeForElementsGoOn) {
     });
   });
   expect_exact("groups", [] {
-    return range(9).shuffle(4, {.seed = 1}).group_by_window(
-        [](const Tensor& x) { return x % 2; },
-        [](int64_t, const Dataset<Tensor>& group) { return group.batch(2); }, 3);
+    return range(9)
+        .shuffle(4, {.seed = 1})
+        .group_by_window([](const Tensor& x) { return x % 2; },
+                         [](int64_t, const Dataset<Tensor>& group) { return group.batch(2); }, 3);
   });
 }
 
@@ -236,7 +240,8 @@ Dataset<Nest> composed(uint64_t number) {
 
 TEST(SavedPasses, OfRandomCompositionsGoOnExactly) {
   for (uint64_t number = 0; number < 40; ++number)
-    expect_exact(cat("composition ", number).c_str(), [number] { return composed(number); }, 40);
+    expect_exact(
+        cat("composition ", number).c_str(), [number] { return composed(number); }, 40);
 }
 
 TEST(SavedPasses, OutOfOrderLoseNothing) {
