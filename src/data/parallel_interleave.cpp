@@ -77,18 +77,13 @@ class ParallelInterleavePass : public Iterator {
     wait_for_readers(lock);
     std::vector<Nest> lanes;
     for (const auto& lane : lanes_) lanes.push_back(lane ? saved(*lane) : Nest());
-    Nest state = Nest::map({{"input", input_->save()},
-                            {"calls", opener_.save()},
-                            {"lanes", Nest::list(std::move(lanes))},
-                            {"turn", state::number(static_cast<int64_t>(turn_))},
-                            {"taken", state::number(taken_)},
-                            {"begun", state::number(begun_)},
-                            {"ended", state::number(ended_)}});
-    lock.unlock();
-    for (const auto& lane : lanes_) {
-      if (lane) const_cast<ParallelInterleavePass*>(this)->read_on(lane);
-    }
-    return state;
+    return Nest::map({{"input", input_->save()},
+                      {"calls", opener_.save()},
+                      {"lanes", Nest::list(std::move(lanes))},
+                      {"turn", state::number(static_cast<int64_t>(turn_))},
+                      {"taken", state::number(taken_)},
+                      {"begun", state::number(begun_)},
+                      {"ended", state::number(ended_)}});
   }
   void restore(const Nest& saved) override {
     {
@@ -116,7 +111,9 @@ class ParallelInterleavePass : public Iterator {
   // Elements of a lane that one task reads: fewer tasks for small elements.
   static constexpr int64_t kLeastAhead = 8;
 
+  /// From here to next() nothing is read: the seeds of the plans below stay as they are too.
   void wait_for_readers(std::unique_lock<Mutex>& lock) const {
+    paused_ = true;
     stop_ = true;
     changed_.wait(lock, [this] {
       return std::none_of(lanes_.begin(), lanes_.end(),
@@ -160,8 +157,9 @@ class ParallelInterleavePass : public Iterator {
   }
 
   void begin() {
-    if (pool_) return;
-    pool_.emplace(calls_, settings_.cores_per_thread);
+    if (pool_ && !paused_) return;
+    paused_ = false;
+    if (!pool_) pool_.emplace(calls_, settings_.cores_per_thread);
     for (auto& lane : lanes_) {
       if (lane) read_on(lane);
       if (!begun_) open(lane);
@@ -258,6 +256,7 @@ class ParallelInterleavePass : public Iterator {
   bool in_order_;
   bool begun_ = false;
   bool ended_ = false;
+  mutable bool paused_ = false;
   mutable bool stop_ = false;
   mutable Mutex mutex_;
   mutable ConditionVariable changed_;

@@ -46,6 +46,10 @@ class ParallelMapPass : public Iterator {
   std::optional<Nest> next() override {
     start();
     std::unique_lock<Mutex> lock(mutex_);
+    if (pausing_) {
+      pausing_ = false;
+      room_.notify_all();
+    }
     auto found = slots_.end();
     ready_.wait(lock, [&] {
       found = first_finished();
@@ -63,7 +67,7 @@ class ParallelMapPass : public Iterator {
 
   Nest save() const override {
     std::unique_lock<Mutex> lock(mutex_);
-    const Paused paused(*this, lock);
+    pause(lock);
     std::vector<Nest> results;
     for (const Slot& slot : slots_) results.push_back(state::item(slot.result, slot.error));
     return Nest::map({{"input", input_->save()},
@@ -73,7 +77,7 @@ class ParallelMapPass : public Iterator {
   }
   void restore(const Nest& saved) override {
     std::unique_lock<Mutex> lock(mutex_);
-    const Paused paused(*this, lock);
+    pause(lock);
     slots_.clear();
     input_->restore(state::part(saved, "input"));
     seeds_.restore(state::part(saved, "calls"));
@@ -89,19 +93,12 @@ class ParallelMapPass : public Iterator {
   // Room for results behind one that takes longer.
   static constexpr std::size_t kSlotsPerCall = 2;
 
-  /// No element is read and no call is under way while it lives.
-  struct Paused {
-    Paused(const ParallelMapPass& of, std::unique_lock<Mutex>& lock) : of(of) {
-      of.pausing_ = true;
-      of.ready_.wait(lock, [&] { return of.busy_ == 0; });
-    }
-    ~Paused() {
-      of.pausing_ = false;
-      of.room_.notify_all();
-    }
-    const ParallelMapPass& of;
-  };
-
+  /// From here to next() no element is read and no call is under way: the seeds of the plans
+  /// below stay as they are too.
+  void pause(std::unique_lock<Mutex>& lock) const {
+    pausing_ = true;
+    ready_.wait(lock, [this] { return busy_ == 0; });
+  }
   void start() {
     if (pool_) return;
     pool_.emplace(calls_, settings_.cores_per_thread);

@@ -51,6 +51,8 @@ class ProducedAhead {
     if (ended_) return std::nullopt;
     start();
     std::unique_lock<Mutex> lock(mutex_);
+    const bool resumed = std::exchange(pausing_, false);
+    if (resumed) room_.notify_one();
     if (waiting != nullptr) *waiting = slots_.size();
     ready_.wait(lock, [this] { return !slots_.empty(); });
     Slot slot = std::move(slots_.front());
@@ -70,36 +72,26 @@ class ProducedAhead {
     room_.notify_one();
   }
 
-  /// `work(what waits)` while nothing is being made, for which it waits.
+  /// `work(what waits)` when nothing is being made, for which it waits; nothing is until next().
   template <class Function>
   void look(Function work) {
     std::unique_lock<Mutex> lock(mutex_);
     pausing_ = true;
     ready_.wait(lock, [this] { return !making_; });
-    const Resumed resumed{*this};
     work(std::as_const(slots_));
   }
-  /// `work()` gives what waits instead, and makes `make` go on behind it.
+  /// The same, but `work()` gives what waits instead, and makes `make` go on behind it.
   template <class Function>
   void replace(Function work) {
     std::unique_lock<Mutex> lock(mutex_);
     pausing_ = true;
     ready_.wait(lock, [this] { return !making_; });
-    const Resumed resumed{*this};
     slots_ = work();
     ended_ = false;
     finished_ = !slots_.empty() && !slots_.back().item && !slots_.back().error;
   }
 
  private:
-  struct Resumed {
-    ProducedAhead& of;
-    ~Resumed() {
-      of.pausing_ = false;
-      of.room_.notify_one();
-    }
-  };
-
   void produce() {
     std::unique_lock<Mutex> lock(mutex_);
     for (;;) {

@@ -283,7 +283,7 @@ class RepeatPlan : public UnaryPlan {
       if (current) rows = columns_of(*current);
     }
     std::optional<Nest> next() override {
-      while (current) {
+      while (!ended()) {
         auto element = current->next();
         if (element) {
           any = true;
@@ -296,19 +296,25 @@ class RepeatPlan : public UnaryPlan {
     const RowTable* table() const override { return rows; }
     void next_rows(int64_t count, std::vector<int64_t>& indices) override {
       const std::size_t target = indices.size() + static_cast<std::size_t>(count);
-      while (current && indices.size() < target) {
+      while (!ended() && indices.size() < target) {
         const std::size_t before = indices.size();
         current->next_rows(static_cast<int64_t>(target - before), indices);
         any = any || indices.size() > before;
         if (indices.size() < target) again();
       }
     }
+    bool ended() const { return done || !current; }
     void again() {  // an empty input ends at once instead of turning for ever
+      if (left == 0 || !any) {
+        done = true;
+        // With a table the last pass has part of what is to be saved: its rows.
+        if (rows == nullptr) current.reset();
+        return;
+      }
       const PassOptionsScope scope(options);
-      current = left == 0 || !any ? nullptr : plan->iterator();
+      current = plan->iterator();
       any = false;
       if (left > 0) --left;
-      if (!current) return;
       // The pass that fills a cache has no columns, the later ones read the cache's.
       if (rows == nullptr) rows = columns_of(*current);
       if (columns_of(*current) != rows) throw Internal("repeat: another table in a later pass");
@@ -316,17 +322,20 @@ class RepeatPlan : public UnaryPlan {
     Nest save() const override {
       return Nest::map({{"current", current ? current->save() : Nest()},
                         {"left", state::number(left)},
-                        {"any", state::number(any)}});
+                        {"any", state::number(any)},
+                        {"table", state::number(rows != nullptr)},
+                        {"done", state::number(done)}});
     }
     void restore(const Nest& saved) override {
       left = state::number_in(saved, "left", -1);
       any = state::number_in(saved, "any") != 0;
+      done = state::number_in(saved, "done") != 0;
       const Nest& pass = state::part(saved, "current");
       rows = nullptr;
       if (pass.kind() == NestKind::kNone) return current.reset();
       if (!current) throw DataLoss("restore iterator: a pass of repeat(0), expected none");
       current->restore(pass);
-      rows = columns_of(*current);
+      if (state::number_in(saved, "table") != 0) rows = columns_of(*current);
     }
     PlanPtr plan;
     PassOptions options;
@@ -334,6 +343,7 @@ class RepeatPlan : public UnaryPlan {
     std::unique_ptr<Iterator> current;
     const RowTable* rows = nullptr;
     bool any = false;
+    bool done = false;
   };
   PlanPtr shared() const { return inputs()[0]; }
   int64_t count_;

@@ -6,7 +6,7 @@
 
 #include "support/expect.h"
 #include "tutti/data/dataset.h"
-#include "tutti/distribute/mirrored_strategy.h"
+#include "tutti/distribute/strategies.h"
 #include "tutti/train/checkpoint.h"
 
 namespace tutti::train {
