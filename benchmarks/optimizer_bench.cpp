@@ -7,6 +7,9 @@
 // the other side adds them first and then works with as many threads. A figure is the median over
 // groups of updates; groups of both sides alternate.
 
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>

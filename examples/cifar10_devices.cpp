@@ -21,8 +21,8 @@ struct Outcome {
   double seconds;
 };
 
-keras::Sequential create_model(const Tensor& images) {
-  keras::Sequential model({
+keras::Sequential create_model() {
+  return keras::Sequential({
       layers::Conv2D(32, 3, {.padding = "same", .activation = "relu"}),
       layers::Conv2D(32, 3, {.activation = "relu"}),
       layers::MaxPooling2D(),
@@ -32,8 +32,6 @@ keras::Sequential create_model(const Tensor& images) {
       layers::Dense(128, {.activation = "relu"}),
       layers::Dense(10),
   });
-  model.build({-1, images.size(1), images.size(2), images.size(3)});
-  return model;
 }
 
 /// Trains on `num_devices` CPU devices and prints the line.
@@ -49,7 +47,7 @@ Outcome train(int num_devices, int epochs, const tutti::datasets::ImageDataset& 
                      .batch(kGlobalBatch)
                      .prefetch(2);
   auto scope = strategy.scope();
-  keras::Sequential model = create_model(data.train.images);
+  keras::Sequential model = create_model();
   model.compile({.optimizer = keras::optimizers::Adam({.learning_rate = 1e-3}),
                  .loss = losses::SparseCategoricalCrossentropy({.from_logits = true}),
                  .metrics = {"accuracy"}});

@@ -4,14 +4,14 @@
 - a file of module W includes only W and the modules W may use;
 - no public header includes torch/torch.h or gRPC, and none but tutti/tutti.h includes more of
   LibTorch than ATen/core/Tensor.h and c10;
-- there are at most 90 public headers, tests/ and examples/ aside; an example includes only those.
+- there are at most 120 public headers, tests/ and examples/ aside; an example includes only those.
 """
 import re
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-MOST_PUBLIC_HEADERS = 90
+MOST_PUBLIC_HEADERS = 120
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.M)
 LIBTORCH = re.compile(r"^(ATen|torch|c10|caffe2)/")
 ALL = "(all)"  # tutti/tutti.h and tutti/version.h belong to no module

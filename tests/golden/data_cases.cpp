@@ -111,7 +111,10 @@ const std::map<std::string, Make>& sources_and_batches() {
       {"range(10).batch(2).batch(3)", [] { return range(10).batch(2).batch(3); }},
       {"ramps(5).padded_batch(2)", [] { return ramps(5).padded_batch(2); }},
       {"ramps(5).padded_batch(3, padding_values=-1)",
-       [] { return ramps(5).padded_batch(3, {.padding_values = Nest(at::scalar_tensor(-1, at::kLong))}); }},
+       [] {
+         return ramps(5).padded_batch(3,
+                                      {.padding_values = Nest(at::scalar_tensor(-1, at::kLong))});
+       }},
       {"ramps(4).padded_batch(2, padded_shapes=[6])",
        [] { return ramps(4).padded_batch(2, {.padded_shapes = data::ShapeNest(Numbers{6})}); }},
       {"ramps(4).padded_batch(2, padded_shapes=[3])",

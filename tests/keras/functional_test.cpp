@@ -418,6 +418,47 @@ TEST(FunctionalConfig, DamageIsDataLoss) {
   EXPECT_ERROR(layers::layer_from_config("Sequential", deep), DataLoss, "nested too deep");
 }
 
+TEST(FunctionalFile, GoesOnWhereTheModelWas) {
+  const std::string path = cat(::testing::TempDir(), "/functional.tutti");
+  for (int count : {1, 2}) {
+    auto strategy = replicas(count);
+    auto scope = strategy->scope();
+    Input a({2}, "a"), b({2}, "b");
+    const Dense shared(2);
+    Sequential base({Dense(3, {.input_shape = {2}})});
+    const KerasTensor hidden = base(shared(shared(a)));
+    Functional model({{"x", a}, {"y", b}},
+                     {{"first", Dense(1)(hidden)}, {"second", Dense(2)(shared(b))}}, {.name = "m"});
+    model.compile({.optimizer = "adam",
+                   .loss = {{"first", "mse"}, {"second", "mae"}},
+                   .loss_weights = {{"first", 2}},
+                   .metrics = {{"second", {"mse"}}}});
+    const Tensor x = at::rand({6, 2});
+    const Arrays inputs{{"x", x}, {"y", x}}, targets{{"first", x.sum(1, true)}, {"second", x}};
+    const FitOptions quiet{.batch_size = 4, .verbose = 0, .shuffle = false};
+    model.fit(inputs, targets, quiet);
+    model.save(path);
+    auto again = load_model(path);
+    EXPECT_EQ(again->name(), "m");
+    EXPECT_EQ(again->output_names(), model.output_names());
+    EXPECT_EQ(summary_of(*again), summary_of(model));
+    EXPECT_EQ(again->fit(inputs, targets, quiet).history,
+              model.fit(inputs, targets, quiet).history);
+    for (std::size_t i = 0; i < model.weights().size(); ++i)
+      EXPECT_TENSOR_EQ(again->get_weights()[i], model.get_weights()[i]);
+  }
+}
+
+TEST(FunctionalFile, ASequentialWithModelsInsideIsSavedToo) {
+  const std::string path = cat(::testing::TempDir(), "/nested.tutti");
+  Input x({3});
+  Functional head(x, Dense(2)(x));
+  Sequential model({Sequential({Dense(3, {.input_shape = {4}})}), head});
+  model.save(path);
+  const Tensor input = at::rand({2, 4});
+  EXPECT_TENSOR_EQ((*load_model(path))(input), model(input));
+}
+
 // ---- training
 
 TEST(Functional, TrainsOnAnyNumberOfReplicas) {

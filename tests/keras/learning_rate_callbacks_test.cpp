@@ -126,5 +126,28 @@ TEST(LearningRateScheduler, ARateThatIsNoneIsAnError) {
   EXPECT_ERROR(LearningRateScheduler(std::function<double(int64_t)>()), InvalidArgument, "empty");
 }
 
+// tensorflow#36612.
+TEST(LearningRateCallbacks, AnOptimizerWithAScheduleIsRefusedBeforeTraining) {
+  for (const bool plateau : {false, true}) {
+    Still still;
+    still.model.compile(
+        {.optimizer = optimizers::SGD(
+             {.learning_rate = optimizers::schedules::ExponentialDecay(
+                  {.initial_learning_rate = .1, .decay_steps = 10, .decay_rate = .5})}),
+         .loss = "mse"});
+    const AnyCallback callback =
+        plateau ? ReduceLROnPlateau() : LearningRateScheduler([](int64_t) { return .1; });
+    int64_t steps = 0;
+    EXPECT_ERROR(still.model.fit(
+                     at::ones({1, 1}), at::zeros({1, 1}),
+                     {.verbose = 0,
+                      .callbacks = {callback,
+                                    LambdaCallback({.on_train_batch_begin =
+                                                        [&](int64_t, const Logs&) { ++steps; }})}}),
+                 InvalidArgument, "schedule");
+    EXPECT_EQ(steps, 0);
+  }
+}
+
 }  // namespace
 }  // namespace tutti::keras

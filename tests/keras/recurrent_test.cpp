@@ -28,10 +28,7 @@ Tensor line(double from, double to, const Shape& shape) {
   for (int64_t size : shape) numel *= size;
   return at::linspace(from, to, numel, at::kFloat).view(shape);
 }
-const Tensor& steps() {
-  static const Tensor x = at::tensor({1.f, 2.f, -1.f}).view({1, 3, 1});
-  return x;
-}
+Tensor steps() { return at::tensor({1.f, 2.f, -1.f}).view({1, 3, 1}); }
 
 // ---- numbers
 
@@ -97,6 +94,13 @@ TEST(Recurrent, PenaltiesAndTrainabilityReachTheCell) {
   layer->set_trainable(false);
   EXPECT_TRUE(layer->losses().empty());
   EXPECT_TRUE(layer->trainable_weights().empty());
+}
+
+/// Descriptions that are not trusted cannot ask for endless weights inside either.
+TEST(Recurrent, TheLimitOfWeightsHoldsForTheCell) {
+  const LSTM layer(50);
+  layer->limit_weights(1000);
+  EXPECT_ERROR(layer(wave({1, 2, 8})), InvalidArgument, "at most 1000 entries");
 }
 
 // ---- one operation and step by step

@@ -146,7 +146,7 @@ TEST(TensorBoard, EmbeddingsAreTablesForTheProjector) {
   Sequential model(
       {layers::Embedding(3, 2, {.name = "words"}), layers::Flatten(), layers::Dense(1)});
   model.compile({.loss = "mse"});
-  model.fit(at::tensor({{0L, 1L}, {2L, 1L}}), at::zeros({2, 1}),
+  model.fit(at::tensor({0, 1, 2, 1}, at::kLong).view({2, 2}), at::zeros({2, 1}),
             {.verbose = 0,
              .callbacks = {TensorBoard(
                  folder / "logs",

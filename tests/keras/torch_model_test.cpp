@@ -146,8 +146,11 @@ TEST(TorchModel, SummaryListsTheModulesChildren) {
   std::ostringstream out;
   model.summary(out);
   EXPECT_NE(out.str().find("Model: \"net\""), std::string::npos);
-  EXPECT_NE(out.str().find("│ hidden                          │"), std::string::npos) << out.str();
-  EXPECT_NE(out.str().find("│ (torch::nn::LinearImpl)         │"), std::string::npos) << out.str();
+  EXPECT_NE(
+      out.str().find("│ hidden (torch::nn::LinearImpl)  │ ?                      │            12 "
+                     "│\n"),
+      std::string::npos)
+      << out.str();
   EXPECT_NE(out.str().find(" Trainable params: 25 (100.00 B)\n"), std::string::npos) << out.str();
 }
 

@@ -512,6 +512,25 @@ TEST(UserIssues, Issue69_EvaluatingInsideAnEpochLeavesItsNumbersAlone) {
   }
 }
 
+TEST(UserIssues, Issue69_SoDoesOneBeforeTheFirstBatch) {
+  for (int count : {1, 2}) {
+    auto strategy = replicas(count);
+    auto scope = strategy->scope();
+    auto train = [&](bool evaluating) {
+      auto model = still({.loss = "mse", .metrics = {"mae"}});
+      FitOptions options = quiet(2, 2);
+      auto evaluate = [own = model.get()](int64_t, const Logs&) {
+        own->evaluate(column({7, 8}), column({0, 0}), {.verbose = 0});
+      };
+      if (evaluating)
+        options.callbacks = {callbacks::LambdaCallback(
+            {.on_epoch_begin = evaluate, .on_train_batch_begin = evaluate})};
+      return model->fit(column({1, 2, 3, 4, 5}), at::zeros({5, 1}), options).history;
+    };
+    EXPECT_EQ(train(true), train(false));
+  }
+}
+
 TEST(UserIssues, Issue70_SingleBatchCallsRunOneStepUnderStepsPerExecution) {
   for (int count : {1, 2}) {
     auto strategy = replicas(count);

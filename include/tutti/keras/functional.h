@@ -75,6 +75,7 @@ class Functional : public Model {
   std::vector<SummaryRow> summary_rows() const override;
 
  private:
+  friend struct ModelFile;
   Functional(std::shared_ptr<FunctionalBody> graph, const SymbolicNest& inputs,
              const SymbolicNest& outputs);
   std::vector<Tensor> in_order(const Nest& inputs) const;

@@ -6,6 +6,7 @@
 #include <optional>
 #include <sstream>
 
+#include "keras/saving/optimizer_state.h"
 #include "tutti/base/error.h"
 #include "tutti/base/log.h"
 #include "tutti/base/text.h"
@@ -167,8 +168,9 @@ class Board : public Callback {
         own.set(name, value);
       }
     }
-    if (model() != nullptr && model()->compiled())
-      own.set("learning_rate", model()->optimizer().learning_rate());
+    if (model() != nullptr && model()->compiled()) {
+      if (const auto rate = learning_rate_of(model()->optimizer())) own.set("learning_rate", *rate);
+    }
     if (options_.write_steps_per_second) {
       own.set("steps_per_second", static_cast<double>(steps_so_far() - epoch_begin_step_) /
                                       seconds_since(epoch_begin_));

@@ -23,7 +23,7 @@ class InputImpl : public LayerImpl {
   KerasTensor tensor(const std::shared_ptr<LayerImpl>& self) const {
     auto call = std::make_shared<SymbolicCall>();
     call->layer = self;
-    call->place = self->next_symbolic_call();
+    call->place = 0;  // a tensor made anew stands in the place of the first one
     call->shapes = {input_shape()};
     call->shapes[0].insert(call->shapes[0].begin(), -1);
     call->dtype = dtype_;

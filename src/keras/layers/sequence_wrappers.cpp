@@ -83,6 +83,7 @@ class BidirectionalImpl : public LayerImpl {
   }
 
  protected:
+  bool casts_integers() const override { return false; }  // the layer inside decides
   bool has_weights() const override { return true; }
   void build_all(const std::vector<Shape>& inputs) override {
     build_inside(*this, *forward_, half_of(inputs, 0));
@@ -152,6 +153,7 @@ class TimeDistributedImpl : public LayerImpl {
   bool uses_masks() const override { return true; }
 
  protected:
+  bool casts_integers() const override { return false; }  // the layer inside decides
   void build(const Shape& input) override { build_inside(*this, *layer_, {of_one_step(input)}); }
   std::vector<Tensor> call_all(const std::vector<Tensor>& inputs,
                                const CallArguments& arguments) override {

@@ -134,22 +134,22 @@ std::vector<SummaryRow> Functional::summary_rows() const {
   std::size_t at = 0;
   for (const layers::Layer& layer : graph_->layers()) {
     SummaryRow& row = rows[at++];
-    bool first = true;
+    std::vector<const layers::SymbolicCall*> calls;
     for (const auto& call : graph_->calls()) {
-      if (call->layer != layer.impl()) continue;
-      if (first) {
-        std::vector<std::string> shapes;
-        for (const layers::Shape& shape : call->shapes) shapes.push_back(shape_text(shape));
-        row.output_shape = shapes.size() == 1 ? shapes[0] : cat("[", join(shapes, ", "), "]");
-        first = false;
-      }
-      if (graph_->is_chain()) continue;
-      for (const KerasTensor& input : call->inputs) {
-        row.connected_to += cat(row.connected_to.empty() ? "" : ", ", input.layer()->name(), "[",
-                                input.call()->place, "][", input.index(), "]");
-      }
+      if (call->layer == layer.impl()) calls.push_back(call.get());
     }
-    if (!graph_->is_chain() && row.connected_to.empty()) row.connected_to = "-";
+    std::sort(calls.begin(), calls.end(),
+              [](const auto* a, const auto* b) { return a->place < b->place; });
+    std::vector<std::string> shapes, connections;
+    for (const layers::Shape& shape : calls[0]->shapes) shapes.push_back(shape_text(shape));
+    row.output_shape = shapes.size() == 1 ? shapes[0] : cat("[", join(shapes, ", "), "]");
+    if (graph_->is_chain()) continue;
+    for (const auto* call : calls) {
+      for (const KerasTensor& input : call->inputs)
+        connections.push_back(
+            cat(input.layer()->name(), "[", input.call()->place, "][", input.index(), "]"));
+    }
+    row.connected_to = connections.empty() ? "-" : join(connections, ", ");
   }
   return rows;
 }

@@ -101,8 +101,10 @@ void SequentialBody::build(const Shape& input) {
 
 Tensor SequentialBody::run_masked(const Tensor& input, bool training, Tensor& mask) {
   std::vector<Tensor> values{input}, masks{mask};
-  for (const Layer& layer : layers_)
-    values = layer->call_with_masks(values, {training, std::move(masks)}, masks);
+  for (const Layer& layer : layers_) {
+    const layers::CallArguments arguments{training, masks};
+    values = layer->call_with_masks(values, arguments, masks);
+  }
   mask = masks.empty() ? Tensor() : masks[0];
   if (values.size() != 1)
     throw InvalidArgument(cat("Sequential [", name(), "]: a last layer of ", values.size(),

@@ -115,6 +115,7 @@ class Multi : public Optimizer::Impl {
     return groups_.empty() ? 0 : groups_[0].optimizer.accumulated_steps();
   }
   std::vector<Tensor> accumulated_gradients() const override {
+    if (accumulation_steps() == 1) return {};
     std::vector<Tensor> all(variables_.size());
     for (const Group& group : groups_) {
       const auto sums = group.optimizer.accumulated_gradients();

@@ -1,6 +1,7 @@
 #pragma once
 // The parts of a model's file that other files have too.
 
+#include <optional>
 #include <string>
 
 #include "keras/json.h"
@@ -19,5 +20,8 @@ Json put_optimizer(const Model& model, io::TensorFile& file);
 /// The same back into the optimizer of a built model. DataLoss when it does not fit.
 void take_optimizer(Model& model, const Json& json, const io::TensorFile& file,
                     const std::string& path);
+
+/// Nothing for an optimizer of several rates.
+std::optional<double> learning_rate_of(const optimizers::Optimizer& optimizer);
 
 }  // namespace tutti::keras

@@ -5,6 +5,8 @@
 
 #include "distribute/variable_checkpoint.h"
 #include "keras/json.h"
+#include "keras/layers/config.h"
+#include "keras/model/model_body.h"
 #include "keras/saving/optimizer_state.h"
 #include "keras/training/training_state.h"
 #include "tutti/base/log.h"
@@ -198,33 +200,77 @@ std::vector<Variable> variables_named(const Model& model, const std::vector<std:
   return found;
 }
 
-/// The layers that a file describes. No weight of theirs may be larger than the largest in the
-/// file, so that a false description takes no memory.
+/// No weight may be larger than the largest in the file, so that a false description takes no
+/// memory.
+layers::LayerLimits limits_of(const io::TensorFile& file) {
+  layers::LayerLimits limits;
+  limits.weight_entries = 0;
+  for (const auto& [name, tensor] : file.tensors)
+    limits.weight_entries = std::max(limits.weight_entries, tensor.numel());
+  return limits;
+}
+
 std::vector<layers::Layer> layers_from(const Json& json, const io::TensorFile& file,
                                        const std::string& path) {
   const Json described = member<Json>(json, "layers", Json::array());
   if (!described.is_array() || described.empty()) {
     throw DataLoss(cat("load_model [", path, "]: no list of layers; the file is damaged"));
   }
-  int64_t largest = 0;
-  for (const auto& [name, tensor] : file.tensors) largest = std::max(largest, tensor.numel());
   std::vector<layers::Layer> layers;
   for (const Json& layer : described) {
     const auto class_name = member<std::string>(layer, "class_name", "");
     if (class_name.empty()) {
       throw DataLoss(cat("load_model [", path, "]: a layer without class; the file is damaged"));
     }
-    layers.push_back(layers::layer_from_config(
-        class_name, member<Json>(layer, "config", Json::object()).dump()));
-    layers.back()->limit_weights(largest);
+    layers.push_back(layers::layer_from_json(
+        class_name, member<Json>(layer, "config", Json::object()), limits_of(file)));
   }
   return layers;
+}
+
+/// null for one tensor, "list", or the keys of a map.
+Json structure_json(const SymbolicNest& nest) {
+  if (nest.is_leaf()) return Json();
+  return nest.kind() == NestKind::kMap ? Json(nest.keys()) : Json("list");
+}
+
+SymbolicNest in_structure(const Json& structure, const std::vector<KerasTensor>& tensors,
+                          const std::string& path) {
+  if (structure.is_null() && tensors.size() == 1) return tensors[0];
+  if (structure.is_string()) return tensors;
+  std::map<std::string, KerasTensor> by_name;
+  if (structure.is_array() && structure.size() == tensors.size()) {
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      if (structure[i].is_string()) by_name.emplace(structure[i].get<std::string>(), tensors[i]);
+    }
+  }
+  if (by_name.size() != tensors.size())
+    throw DataLoss(cat("load_model [", path,
+                       "]: inputs or outputs that do not fit their names; "
+                       "the file is damaged"));
+  return by_name;
 }
 
 }  // namespace
 
 /// Reads and writes what of a model is private.
 struct ModelFile {
+  static Json functional_part(const Functional& model) {
+    return {{"model", Json::parse(model.graph_->config())},
+            {"inputs", structure_json(model.inputs())},
+            {"outputs", structure_json(model.outputs())}};
+  }
+  static std::unique_ptr<Model> functional_from(const Json& json, const io::TensorFile& file,
+                                                const std::string& path) {
+    const layers::Layer layer = layers::layer_from_json(
+        "Functional", member<Json>(json, "model", Json::object()), limits_of(file));
+    auto graph = std::dynamic_pointer_cast<FunctionalBody>(layer.impl());
+    const SymbolicNest inputs =
+        in_structure(member<Json>(json, "inputs", Json()), graph->inputs(), path);
+    const SymbolicNest outputs =
+        in_structure(member<Json>(json, "outputs", Json()), graph->outputs(), path);
+    return std::unique_ptr<Model>(new Functional(std::move(graph), inputs, outputs));
+  }
   static Json compiled_part(const Model& model) {
     const Model::Training& training = *model.training_;
     Json json = optimizer_part(training.optimizer);
@@ -331,6 +377,11 @@ void take_optimizer(Model& model, const Json& json, const io::TensorFile& file,
   ModelFile::restore_optimizer(model, json, file, path);
 }
 
+std::optional<double> learning_rate_of(const optimizers::Optimizer& optimizer) {
+  if (optimizer.class_name() == "MultiOptimizer") return std::nullopt;
+  return optimizer.learning_rate();
+}
+
 namespace {
 /// Every replica would do it, on one file.
 void check_outside_replicas(const char* operation, const std::string& path) {
@@ -357,20 +408,23 @@ void Model::load_weights(const std::string& path) {
 void Model::save(const std::string& path) const {
   check_outside_replicas("save", path);
   const auto* sequential = dynamic_cast<const Sequential*>(this);
-  if (sequential == nullptr) {
+  const auto* functional = dynamic_cast<const Functional*>(this);
+  if (sequential == nullptr && functional == nullptr) {
     throw Unimplemented(cat("save [", name(),
                             "]: a model of a class of your own has no description, expected a "
-                            "Sequential; use save_weights"));
+                            "Sequential or Functional; use save_weights"));
   }
   io::TensorFile file;
   put_weights(*this, file);
-  Json layers = Json::array();
-  for (const layers::Layer& layer : this->layers())
-    layers.push_back(
-        {{"class_name", layer->class_name()}, {"config", Json::parse(layer->config())}});
-  Json json{
-      {"format", kFormatVersion}, {"kind", "sequential"}, {"name", name()}, {"layers", layers}};
-  json["input_shape"] = sequential->input_shape();
+  Json json{{"format", kFormatVersion}, {"name", name()}};
+  if (sequential != nullptr) {
+    json["kind"] = "sequential";
+    json["layers"] = layers_json(this->layers());
+    json["input_shape"] = sequential->input_shape();
+  } else {
+    json["kind"] = "functional";
+    json.update(ModelFile::functional_part(*functional));
+  }
   if (compiled()) {
     json["compiled"] = ModelFile::compiled_part(*this);
     ModelFile::put_slots(*this, file);
@@ -384,17 +438,22 @@ std::unique_ptr<Model> load_model(const std::string& path, const LoadModelOption
   check_outside_replicas("load_model", path);
   const io::TensorFile file = io::read_tensor_file(path);
   const Json json = parse_object(cat("load_model [", path, "]"), file.metadata);
-  if (member<std::string>(json, "kind", "") != "sequential" ||
+  const auto kind = member<std::string>(json, "kind", "");
+  if ((kind != "sequential" && kind != "functional") ||
       member<int>(json, "format", 0) != kFormatVersion) {
-    throw InvalidArgument(cat("load_model [", path, "]: a file of kind \"",
-                              member<std::string>(json, "kind", ""), "\" and format ",
+    throw InvalidArgument(cat("load_model [", path, "]: a file of kind \"", kind, "\" and format ",
                               member<int>(json, "format", 0), ", expected a model of format ",
                               kFormatVersion, "; weights are read by load_weights"));
   }
-  auto model = std::make_unique<Sequential>(
-      layers_from(json, file, path),
-      SequentialOptions{.name = member<std::string>(json, "name", "")});
-  model->build(member<layers::Shape>(json, "input_shape", {}));
+  std::unique_ptr<Model> model;
+  if (kind == "functional") {
+    model = ModelFile::functional_from(json, file, path);
+  } else {
+    model = std::make_unique<Sequential>(
+        layers_from(json, file, path),
+        SequentialOptions{.name = member<std::string>(json, "name", "")});
+    model->build(member<layers::Shape>(json, "input_shape", {}));
+  }
   take_weights(*model, file, path);
   if (options.compile && json.contains("compiled"))
     ModelFile::restore_compiled(*model, json["compiled"], file, path);

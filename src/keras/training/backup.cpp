@@ -74,6 +74,7 @@ io::TensorFile TrainLoop::backup_of(const Model& model, const TrainingPosition& 
       put_components(metric_name(m, i), variables[i], model, file);
     }
   }
+  const auto rate = learning_rate_of(training.optimizer);
   const Json json{{"format", kFormatVersion},
                   {"kind", "backup"},
                   {"epoch", position.epoch},
@@ -86,7 +87,7 @@ io::TensorFile TrainLoop::backup_of(const Model& model, const TrainingPosition& 
                   {"random_step", training.random_step},
                   {"seen_steps", training.seen_steps},
                   {"metrics", metrics.size()},
-                  {"learning_rate", training.optimizer.learning_rate()},
+                  {"learning_rate", rate ? Json(*rate) : Json()},
                   {"optimizer", put_optimizer(model, file)}};
   file.metadata = json.dump(-1, ' ', false, Json::error_handler_t::replace);
   return file;
@@ -169,9 +170,10 @@ int64_t TrainLoop::resume() {
     take_components(weight_name(i), weights[i], model_, file);
   auto& training = *model_.training_;
   take_optimizer(model_, member<Json>(json, "optimizer", Json::object()), file, path);
-  const double rate = training.optimizer.learning_rate();
-  const auto saved_rate = member<double>(json, "learning_rate", rate);
-  if (saved_rate != rate) training.optimizer.set_learning_rate(saved_rate);
+  if (const auto rate = learning_rate_of(training.optimizer)) {
+    const auto saved = member<double>(json, "learning_rate", *rate);
+    if (saved != *rate) training.optimizer.set_learning_rate(saved);
+  }
   training.random_step = member<int64_t>(json, "random_step", -1);
   training.seen_steps = member<int64_t>(json, "seen_steps", -1);
   model_.reset_metrics();

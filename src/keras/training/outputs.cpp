@@ -66,7 +66,13 @@ std::vector<OutputTraining> outputs_of(const Model& model, const PerOutput<losse
 }
 
 void Model::Training::know_outputs(const Model& model, const Nest& y_pred) {
-  if (outputs.empty()) outputs = outputs_of(model, loss, loss_weights, y_pred);
+  if (!outputs.empty()) return;
+  std::vector<OutputTraining> found = outputs_of(model, loss, loss_weights, y_pred);
+  for (std::size_t i = 0; i < found.size(); ++i) {  // says now what does not fit
+    metrics_of(model, metric_specs, found, i);
+    metrics_of(model, weighted_metric_specs, found, i);
+  }
+  outputs = std::move(found);
 }
 
 void Model::Training::make_loss_metrics() {
@@ -101,6 +107,7 @@ std::vector<MetricSpec> metrics_of(const Model& model, const Metrics& metrics,
 Tensor part_of(const Nest& nest, const std::vector<OutputTraining>& outputs, std::size_t index) {
   if (nest.kind() == NestKind::kNone) return {};
   if (nest.is_leaf()) return nest.leaf();
+  if (nest.kind() == NestKind::kNone) return {};
   if (nest.kind() == NestKind::kMap) {
     const auto& keys = nest.keys();
     const auto at = std::find(keys.begin(), keys.end(), outputs[index].name);

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <iostream>
 
@@ -13,11 +14,11 @@ namespace {
 using callbacks::values_of;
 
 /// Restores what it saw, so that an evaluation in the middle of an epoch leaves the epoch's numbers
-/// alone.
+/// alone. Metrics that the evaluation itself made begin at zero.
 class MetricsSnapshot {
  public:
-  explicit MetricsSnapshot(const std::vector<metrics::Metric>& metrics) {
-    for (const metrics::Metric& metric : metrics) {
+  explicit MetricsSnapshot(const Model& model) : model_(model) {
+    for (const metrics::Metric& metric : model.metrics()) {
       for (const Variable& variable : metric.variables()) {
         std::vector<Tensor> copies;
         for (const Tensor& component : variable.components()) copies.push_back(component.clone());
@@ -29,13 +30,27 @@ class MetricsSnapshot {
   MetricsSnapshot& operator=(const MetricsSnapshot&) = delete;
   ~MetricsSnapshot() {
     at::NoGradGuard no_grad;
-    for (auto& [variable, copies] : saved_) {
-      auto components = variable.components();
-      for (std::size_t i = 0; i < components.size(); ++i) components[i].copy_(copies[i]);
+    for (const metrics::Metric& metric : model_.metrics()) {
+      for (const Variable& variable : metric.variables()) restore(variable);
     }
   }
 
  private:
+  void restore(const Variable& variable) {
+    const auto saved = std::find_if(saved_.begin(), saved_.end(), [&](const auto& entry) {
+      return entry.first.is_same(variable);
+    });
+    auto components = variable.components();
+    for (std::size_t i = 0; i < components.size(); ++i) {
+      if (saved == saved_.end()) {
+        components[i].zero_();
+      } else {
+        components[i].copy_(saved->second[i]);
+      }
+    }
+  }
+
+  const Model& model_;
   std::vector<std::pair<Variable, std::vector<Tensor>>> saved_;
 };
 
@@ -166,12 +181,12 @@ void TrainLoop::run_epoch(int64_t epoch) {
   const int64_t first = position_.step;  // not 0 where a backup was of the middle of the epoch
   if (first == 0) model_.reset_metrics();
   position_.epoch = epoch;
+  model_.training_->in_epoch = true;
   for (const auto& callback : options_.callbacks) callback->on_epoch_begin(epoch, {});
   const int verbose = bar_verbose(verbose_, options_.callbacks);
   if (verbose != 0 && options_.epochs > 1)
     std::cout << "Epoch " << epoch + 1 << "/" << options_.epochs << "\n" << std::flush;
   bar_ = make_bar(known_steps_, verbose);
-  model_.training_->in_epoch = true;
   int64_t step = first;
   const int64_t end = options_.steps_per_epoch.value_or(-1);
   const auto begin = Clock::now();
@@ -320,7 +335,7 @@ int64_t run_pass(StepSource& source, std::optional<int64_t> limit, int64_t toget
 Logs TrainLoop::evaluate(Model& model, StepSource& source, std::optional<int64_t> limit,
                          const std::vector<callbacks::AnyCallback>& callbacks, ProgressBar* bar) {
   std::optional<MetricsSnapshot> snapshot;
-  if (model.training_->in_epoch) snapshot.emplace(model.training_->all_metrics());
+  if (model.training_->in_epoch) snapshot.emplace(model);
   model.reset_metrics();
   for (const auto& callback : callbacks) callback->on_test_begin({});
   const int64_t seen = run_pass(
