@@ -1,7 +1,9 @@
 #pragma once
 // Random numbers in functions of datasets.
 
-#include <ATen/core/Generator.h>
+namespace at {
+struct Generator;
+}
 
 namespace tutti::data {
 

@@ -9,10 +9,11 @@
 #include "tutti/distribute/strategies.h"
 #include "tutti/train/checkpoint.h"
 
-namespace tutti::train {
+namespace tutti::keras {
 namespace {
 
 namespace fs = std::filesystem;
+using train::Checkpoint;
 
 class IteratorCheckpoints : public ::testing::Test {
  protected:
@@ -86,4 +87,4 @@ TEST_F(IteratorCheckpoints, OfGeneratorsAreRefused) {
 }
 
 }  // namespace
-}  // namespace tutti::train
+}  // namespace tutti::keras
