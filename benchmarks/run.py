@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Tutti beside its peers on the same work: what `./dev bench` starts.
 
-    run.py [--peers] [--work C1,C2,C3,C5,main,calls,optimizers] [--rounds 5] [--json FILE]
+    run.py [--peers] [--work C1,C2,C3,C5,main,data,calls,optimizers] [--rounds 5] [--json FILE]
 
 Every round runs each contender once, in alternating order, each in processes of its own, all pinned to the same two
 cores with as many threads. Tables of medians and of the bars go to standard output, everything measured to the JSON file.
 Without --peers only PyTorch stands beside Tutti; with it TensorFlow too, in a Python environment made on first use.
+`--work data` is five input pipelines beside tf.data's (with --peers), on demand.
 `--work calls` is a table of what single calls cost on 1, 2 and 4 replicas, beside nobody, and only on demand; so is
 `--work optimizers`, each optimizer's update beside the same formula by PyTorch's operations, in one process.
 
@@ -48,6 +49,7 @@ TIMEOUT = 900  # seconds for one run
 TENSORFLOW = "2.21.0"
 TUTTI_MODES = {"C1": ("loop", "fit"), "C2": ("loop", "fit"), "C3": ("nnmodule",), "C5": ("loop", "fit")}
 WORKS = (*workloads.WORKLOADS, "main")
+DATA_WORKS = tuple(report.DATA_BARS)  # what `--work data` stands for
 TABLES = {"calls": "call_costs", "optimizers": "optimizer_bench"}  # program that prints one, and a result line
 
 
@@ -92,6 +94,12 @@ def contenders_for(work, tensorflow_python, data, options):
     """All that take part in `work`. `tensorflow_python` is None without --peers."""
     python = sys.executable
     of_work = ["--work", work, "--steps-scale", options.steps_scale]
+    if work in DATA_WORKS:
+        of_data = ["--work", work, "--data", data / "pipelines", "--scale", options.steps_scale]
+        result = [] if options.without_tutti else [Contender("tutti_data", [tutti_binary("data_bench"), *of_data])]
+        if tensorflow_python:
+            result.append(Contender("tf_data", [tensorflow_python, PEERS / "tf_data.py", *of_data]))
+        return result
     if work == "main":
         result = [
             Contender("torch_ddp_e2e", [python, PEERS / "torch_e2e.py", "--mode", "ddp"], processes=2),
@@ -260,9 +268,11 @@ def parse_arguments():
                         help="factor on the numbers of steps, to try the benchmark")
     options = parser.parse_args()
     options.work = options.work.split(",")
+    known = (*WORKS, "data", *DATA_WORKS, *TABLES)
     for name in options.work:
-        if name not in (*WORKS, *TABLES):
-            parser.error(f"unknown work {name!r}; known: {', '.join((*WORKS, *TABLES))}")
+        if name not in known:
+            parser.error(f"unknown work {name!r}; known: {', '.join(known)}")
+    options.work = [one for name in options.work for one in (DATA_WORKS if name == "data" else (name,))]
     if options.rounds < 1:
         parser.error("--rounds needs at least 1")
     return options
@@ -278,7 +288,11 @@ def main():
         plan[work] = contenders_for(work, tensorflow_python, data, options)
     if plan:
         workloads.scale_steps(options.steps_scale)
-        workloads.dump(data)
+        if any(work not in DATA_WORKS for work in plan):
+            workloads.dump(data)
+        if any(work in DATA_WORKS for work in plan):
+            subprocess.run([tutti_binary("data_bench"), "--prepare", "--data", data / "pipelines", "--scale",
+                            str(options.steps_scale)], check=True)
     about = {"date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
              "python": platform.python_version(), "steps_scale": options.steps_scale, **machine.probe(cores)}
     print("machine: " + ", ".join(f"{key} {value}" for key, value in about.items()))
@@ -289,7 +303,7 @@ def main():
         print(f"==> {work}: {', '.join(c.name for c in contenders)}", flush=True)
         runs[work] = measure(work, contenders, options.rounds, cores)
         if runs[work]:
-            results.append(report.WorkResult(work, runs[work]))
+            results.append((report.DataResult if work in DATA_WORKS else report.WorkResult)(work, runs[work]))
     for result in results:
         report.print_work(result)
     if results:

@@ -55,7 +55,7 @@ void rebatching(int replicas, const tutti::data::Dataset<Tensor>& dataset) {
 
 void sharding() {
   tutti::data::Options options;
-  options.auto_shard_policy = tutti::data::AutoShardPolicy::kData;
+  options.experimental_distribute.auto_shard_policy = tutti::data::AutoShardPolicy::kData;
   auto dataset = tutti::data::from_tensors(at::ones({1}), at::ones({1})).repeat(64).batch(16).with_options(options);
   MirroredStrategy strategy({.devices = kDevices});
   std::cout << "steps with DATA sharding on one worker: " << strategy.distribute_dataset(dataset).cardinality() << "\n";

@@ -19,6 +19,15 @@ SPEED_BARS = (
     ("TensorFlow's best compiled loop", TUTTI_FASTEST, ("tf_mirrored_loop",),
      {"C1": 1.8, "C2": 2.2, "C3": 1.5, "C5": 1.1}),
 )
+# Input pipelines: speed over tf.data's
+DATA_BARS = {"data_slices": 2.0, "data_main": 1.0, "data_tfrecord": 1.0, "data_parallel_map": 1.0, "data_jpeg": 1.0}
+DATA_TITLES = {
+    "data_slices": "slices in batches of 128",
+    "data_main": "the main job's pipeline: slices, map, batches of 128",
+    "data_tfrecord": "100 MB of TFRecords of 10 kB",
+    "data_parallel_map": "map with AUTOTUNE calls over 64 kB vectors, batches of 32",
+    "data_jpeg": "JPEG decoding, 256x256, AUTOTUNE calls",
+}
 COMPARABLE = ("ok", "by design")  # verdicts on a loss
 FIT_TO_LOOP = 0.95       # fit within 5 % of the hand-written loop
 MAIN_SHARE = 0.5         # of TensorFlow's wall time and memory
@@ -123,6 +132,34 @@ class WorkResult:
                 "bars": self.bars}
 
 
+class DataResult(WorkResult):
+    """One input pipeline; its check sum stands for the loss."""
+
+    def __init__(self, name, runs):
+        by_contender = {}
+        for run in runs:
+            by_contender.setdefault(run["contender"], []).append(run)
+        self.name = name
+        self.summaries = {contender: Summary(kept) for contender, kept in by_contender.items()}
+        ours, peer = self.summaries.get("tutti_data"), self.summaries.get("tf_data")
+        self.losses = {c: self._check(s, peer or s) for c, s in self.summaries.items()}
+        self.bars = []
+        if ours and peer:
+            ratio = ours.median("samples_per_s") / peer.median("samples_per_s")
+            self.bars.append(self._bar("tf.data", ours, peer, ratio, DATA_BARS[name]))
+
+    @staticmethod
+    def _check(summary, reference):
+        sum_of, expected = summary.median("check"), reference.median("check")
+        return "ok" if abs(sum_of - expected) <= 1e-5 * max(1, abs(expected)) else f"check sum {sum_of}, not {expected}"
+
+    def as_json(self):
+        fields = ("samples_per_s", "check", "peak_rss_mb")
+        return {"contenders": {c: {**{field: s.median(field) for field in fields}, "rounds": s.rounds, "disturbed": s.disturbed,
+                                   "loss": self.losses[c]} for c, s in self.summaries.items()},
+                "bars": self.bars}
+
+
 def _table(head, rows):
     widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
     lines = ["  ".join(cell.ljust(width) if i == 0 else cell.rjust(width) for i, (cell, width) in enumerate(zip(row, widths)))
@@ -151,6 +188,11 @@ def print_work(result):
         print(_table(["contender", "wall s", "lowest..highest", "peak RSS MB", "accuracy", "rounds"],
                      [[c, _number(s.median("process_s")), _span(s, "process_s"), _number(s.median("peak_rss_mb")),
                        f"{s.median('accuracy'):.4f}", _mark(s)] for c, s in result.summaries.items()]))
+    elif result.name in DATA_TITLES:
+        print(f"\n{result.name}: {DATA_TITLES[result.name]}")
+        print(_table(["contender", "elements/s", "lowest..highest", "peak RSS MB", "check", "rounds"],
+                     [[c, _number(s.median("samples_per_s")), _span(s, "samples_per_s"), _number(s.median("peak_rss_mb")),
+                       result.losses[c], _mark(s)] for c, s in result.summaries.items()]))
     else:
         work = WORKLOADS[result.name]
         print(f"\n{result.name}: {work.title}, {work.batch} samples a replica, {work.steps} steps a run")

@@ -12,6 +12,7 @@ Mutex g_mutex;
 std::optional<int64_t> g_seed TUTTI_GUARDED_BY(g_mutex);
 std::atomic<uint64_t> g_generation{1};
 std::atomic<int64_t> g_offset{0};
+std::atomic<int64_t> g_function_offset{0};
 
 uint64_t splitmix(uint64_t& state) {
   uint64_t x = (state += 0x9e3779b97f4a7c15ULL);
@@ -50,12 +51,15 @@ uint64_t seed_generation() { return g_generation.load(std::memory_order_acquire)
 
 int64_t next_seed_offset() { return g_offset.fetch_add(1, std::memory_order_relaxed); }
 
+int64_t next_function_offset() { return g_function_offset.fetch_add(1, std::memory_order_relaxed); }
+
 void internal::set_global_seed(int64_t seed) {
   {
     MutexLock lock(g_mutex);
     g_seed = seed;
   }
   g_offset.store(0, std::memory_order_relaxed);
+  g_function_offset.store(0, std::memory_order_relaxed);
   g_generation.fetch_add(1, std::memory_order_acq_rel);
 }
 

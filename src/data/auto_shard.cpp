@@ -266,13 +266,14 @@ PlanPtr auto_shard(PlanPtr plan, AutoShardPolicy policy, int num_workers, int in
 
 PlanPtr worker_pieces(PlanPtr plan, const InputWorkers& workers) {
   const Place place{workers.num_workers, workers.worker};
-  check(plan->options().auto_shard_policy, place);
+  check(plan->options().experimental_distribute.auto_shard_policy, place);
   if (workers.replicas_per_worker < 1) {
     throw InvalidArgument(cat("distribute_dataset: ", workers.replicas_per_worker,
                               " replicas a worker, expected at least 1"));
   }
   const int replicas = workers.num_workers * workers.replicas_per_worker;
-  const AutoShardPolicy policy = decided(*plan, plan->options().auto_shard_policy, place);
+  const AutoShardPolicy policy =
+      decided(*plan, plan->options().experimental_distribute.auto_shard_policy, place);
   const std::optional<int64_t> batch = plan->batch_size();
   if (replicas > 1 && !batch) check_batched(*plan, replicas);
   const PlanPtr whole = plan;

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "data/iteration.h"
+#include "data/iterator_state.h"
 #include "tutti/data/dataset.h"
 
 namespace tutti::data {
@@ -93,6 +94,8 @@ class BatchPlan : public PassPlan {
       if (elements.count == 0 || (drop && elements.count < size)) return std::nullopt;
       return stacked(elements);
     }
+    Nest save() const override { return input->save(); }
+    void restore(const Nest& saved) override { input->restore(saved); }
     std::unique_ptr<Iterator> input;
     int64_t size;
     bool drop;
@@ -145,6 +148,14 @@ class UnbatchPlan : public PassPlan {
       return batch.map_components([index](const Tensor& leaf) { return leaf.select(0, index); },
                                   [index](const StringTensor& strings) { return strings[index]; });
     }
+    Nest save() const override {
+      return Nest::map({{"input", input->save()}, {"batch", saved_rows(batch, row, rows)}});
+    }
+    void restore(const Nest& saved) override {
+      input->restore(state::part(saved, "input"));
+      row = 0;
+      rows = restored_rows("unbatch", saved, batch);
+    }
     std::unique_ptr<Iterator> input;
     Nest batch;
     int64_t row = 0;
@@ -173,6 +184,15 @@ int64_t rows_of(const char* operation, const Nest& batch) {
   if (rows < 0)
     throw InvalidArgument(cat(operation, ": an element without tensors, expected at least one"));
   return rows;
+}
+
+Nest saved_rows(const Nest& batch, int64_t row, int64_t rows) {
+  return row < rows ? state::element(slice_rows(batch, row, rows - row)) : Nest();
+}
+
+int64_t restored_rows(const char* operation, const Nest& saved, Nest& batch) {
+  batch = state::element_in(saved, "batch");
+  return batch.kind() == NestKind::kNone ? 0 : rows_of(operation, batch);
 }
 
 Nest slice_rows(const Nest& batch, int64_t begin, int64_t count) {

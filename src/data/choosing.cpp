@@ -95,6 +95,8 @@ class SamplePlan : public ChoicePlan {
     if (options_.stop_on_empty_dataset) return all_infinite ? kInfinite : kUnknown;
     return any_infinite ? kInfinite : known ? total : kUnknown;
   }
+  Nest save_seeds() const override { return seeds_->save(); }
+  void restore_seeds(const Nest& state) const override { seeds_->restore(state); }
   std::unique_ptr<Iterator> iterator() const override {
     return std::make_unique<Pass>(passes(false), options_, seeds_->next());
   }
@@ -240,6 +242,8 @@ class ResamplePlan : public UnaryPlan {
     plan->seeds_ = seeds_;
     return plan;
   }
+  Nest save_seeds() const override { return seeds_->save(); }
+  void restore_seeds(const Nest& state) const override { seeds_->restore(state); }
   std::unique_ptr<Iterator> iterator() const override {
     return std::make_unique<Pass>(input().iterator(), *this, seeds_->next());
   }

@@ -1,6 +1,8 @@
 // Transformations of several datasets.
 
 #include "data/iteration.h"
+#include "data/iterator_state.h"
+#include "data/pass_options.h"
 #include "tutti/data/dataset.h"
 
 namespace tutti::data::plans {
@@ -51,6 +53,19 @@ class ZipPlan : public Plan {
       }
       return Nest::tuple(std::move(items));
     }
+    Nest save() const override {
+      std::vector<Nest> states;
+      for (const auto& input : inputs) states.push_back(input->save());
+      return Nest::map({{"inputs", Nest::list(std::move(states))}, {"done", state::number(done)}});
+    }
+    void restore(const Nest& saved) override {
+      const std::vector<Nest>& states = state::list_in(saved, "inputs");
+      if (states.size() != inputs.size())
+        throw DataLoss(
+            cat("restore iterator: ", states.size(), " datasets, expected ", inputs.size()));
+      for (std::size_t i = 0; i < inputs.size(); ++i) inputs[i]->restore(states[i]);
+      done = state::number_in(saved, "done") != 0;
+    }
     std::vector<std::unique_ptr<Iterator>> inputs;
     bool done = false;
   };
@@ -79,12 +94,9 @@ class ConcatenatePlan : public Plan {
   }
   std::unique_ptr<Iterator> iterator() const override {
     auto first = inputs()[0]->iterator();
-    if (columns_of(*first) == nullptr)
-      return std::make_unique<Pass>(std::move(first), nullptr, inputs()[1], nullptr);
-    auto second = inputs()[1]->iterator();
-    auto table = joined(columns_of(*first), columns_of(*second));
-    return std::make_unique<Pass>(std::move(first), std::move(second), inputs()[1],
-                                  std::move(table));
+    std::unique_ptr<Iterator> second;
+    if (columns_of(*first) != nullptr) second = inputs()[1]->iterator();
+    return std::make_unique<Pass>(std::move(first), std::move(second), inputs()[1], joined_);
   }
   std::unique_ptr<Iterator> preview() const override {
     return std::make_unique<Pass>(inputs()[0]->preview(), inputs()[1]->preview(), inputs()[1],
@@ -92,42 +104,100 @@ class ConcatenatePlan : public Plan {
   }
 
  private:
-  /// `second` is made when its turn comes, if it is not yet.
-  struct Pass : Iterator {
-    Pass(std::unique_ptr<Iterator> first, std::unique_ptr<Iterator> second, PlanPtr plan,
-         std::shared_ptr<const RowTable> table)
-        : current(std::move(first)),
-          second(std::move(second)),
-          plan(std::move(plan)),
-          rows(std::move(table)),
-          first_rows(rows ? total_rows(*current->table()) : 0) {}
-    std::optional<Nest> next() override {
-      for (;;) {
-        auto element = current->next();
-        if (element || !turn()) return element;
+  /// The one table that every pass over two tables has, as repeat asks for.
+  class Joined {
+   public:
+    /// Null when their rows cannot stand in one batch.
+    std::shared_ptr<const RowTable> of(const RowTable* first, const RowTable* second) {
+      if (first == nullptr || second == nullptr || !alike(*first, *second)) return nullptr;
+      MutexLock lock(mutex_);
+      if (!table_ || parts_ != std::pair(first, second)) {
+        table_ = std::make_shared<RowTable>(append(*first, *second));
+        parts_ = {first, second};
       }
+      return table_;
+    }
+
+   private:
+    Mutex mutex_;
+    std::shared_ptr<const RowTable> table_ TUTTI_GUARDED_BY(mutex_);
+    std::pair<const RowTable*, const RowTable*> parts_ TUTTI_GUARDED_BY(mutex_);
+  };
+
+  struct Pass : Iterator {
+    /// `given`: made when its turn comes, if it is null. `joined`: null for no table.
+    Pass(std::unique_ptr<Iterator> given_first, std::unique_ptr<Iterator> given, PlanPtr plan,
+         std::shared_ptr<Joined> joined_tables)
+        : first(std::move(given_first)),
+          second(std::move(given)),
+          plan(std::move(plan)),
+          options(current_pass_options()),
+          joined(std::move(joined_tables)) {
+      join();
+    }
+    void join() {
+      rows = joined && second ? joined->of(columns_of(*first), columns_of(*second)) : nullptr;
+      first_rows = rows ? total_rows(*first->table()) : 0;
+    }
+    std::optional<Nest> next() override {
+      if (!turned) {
+        if (auto element = first->next()) return element;
+        turn();
+      }
+      return second->next();
     }
     const RowTable* table() const override { return rows.get(); }
     void next_rows(int64_t count, std::vector<int64_t>& indices) override {
       const std::size_t target = indices.size() + static_cast<std::size_t>(count);
-      if (plan) current->next_rows(count, indices);
+      if (!turned) first->next_rows(count, indices);
       if (indices.size() == target) return;
-      turn();
+      if (!turned) turn();
       const std::size_t from = indices.size();
-      current->next_rows(static_cast<int64_t>(target - from), indices);
+      second->next_rows(static_cast<int64_t>(target - from), indices);
       for (std::size_t i = from; i < indices.size(); ++i) indices[i] += first_rows;
     }
-    bool turn() {
-      if (!plan) return false;
-      current = second ? std::move(second) : plan->iterator();
-      plan = nullptr;
-      return true;
+    void make_second() {
+      const PassOptionsScope scope(options);
+      if (!second) second = plan->iterator();
     }
-    std::unique_ptr<Iterator> current;
+    void turn() {
+      make_second();
+      turned = true;
+      // With a table the first pass keeps it alive, and has part of its state.
+      if (!rows) first.reset();
+    }
+    Nest save() const override {
+      return Nest::map({{"first", first ? first->save() : Nest()},
+                        {"second", second ? second->save() : Nest()},
+                        {"turned", state::number(turned)},
+                        {"table", state::number(rows != nullptr)}});
+    }
+    void restore(const Nest& saved) override {
+      turned = state::number_in(saved, "turned") != 0;
+      const Nest& of_first = state::part(saved, "first");
+      const Nest& of_second = state::part(saved, "second");
+      if (of_first.kind() != NestKind::kNone) first->restore(of_first);
+      if (of_second.kind() != NestKind::kNone) {
+        make_second();
+        second->restore(of_second);
+      }
+      if (turned && !second) throw DataLoss("restore iterator: no second dataset, expected one");
+      rows = nullptr;
+      if (state::number_in(saved, "table") != 0) {
+        join();
+        if (!rows)
+          throw DataLoss("restore iterator: elements in place of rows, expected an equal pipeline");
+      }
+      if (turned && !rows) first.reset();
+    }
+    std::unique_ptr<Iterator> first;
     std::unique_ptr<Iterator> second;
-    PlanPtr plan;  // null: the second has its turn
+    PlanPtr plan;
+    PassOptions options;
+    std::shared_ptr<Joined> joined;
+    bool turned = false;
     std::shared_ptr<const RowTable> rows;
-    int64_t first_rows;
+    int64_t first_rows = 0;
   };
 
   static int64_t total_rows(const RowTable& table) {
@@ -154,21 +224,7 @@ class ConcatenatePlan : public Plan {
                     x.scalar_type() == y.scalar_type() && x.device() == y.device();
            });
   }
-  /// The one table that every pass over these two has, as repeat asks for; null when their rows
-  /// cannot stand in one batch.
-  std::shared_ptr<const RowTable> joined(const RowTable* first, const RowTable* second) const {
-    if (second == nullptr || !alike(*first, *second)) return nullptr;
-    MutexLock lock(mutex_);
-    if (!joined_ || parts_ != std::pair(first, second)) {
-      joined_ = std::make_shared<RowTable>(append(*first, *second));
-      parts_ = {first, second};
-    }
-    return joined_;
-  }
-
-  mutable Mutex mutex_;
-  mutable std::shared_ptr<const RowTable> joined_ TUTTI_GUARDED_BY(mutex_);
-  mutable std::pair<const RowTable*, const RowTable*> parts_ TUTTI_GUARDED_BY(mutex_);
+  std::shared_ptr<Joined> joined_ = std::make_shared<Joined>();
 };
 
 }  // namespace

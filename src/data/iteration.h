@@ -1,12 +1,16 @@
 #pragma once
 // Shared by the plans: a plan with one input, and an iterator over one.
 
+#include <functional>
+
 #include "base/mutex.h"
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
 #include "tutti/data/plan.h"
 
 namespace tutti::data {
+
+class PassSeeds;
 
 /// Its bytes stand one after the other, as they are read: memcpy copies it.
 bool is_plain(const Tensor& tensor);
@@ -16,6 +20,11 @@ Nest cloned(const Nest& element);
 int64_t rows_of(const char* operation, const Nest& batch);
 /// Rows `begin` to below `begin + count` of a batch: a view, a copy where the layout has none.
 Nest slice_rows(const Nest& batch, int64_t begin, int64_t count);
+
+/// What is left of a batch, for the state of an iterator: rows from `row` on; None without any.
+Nest saved_rows(const Nest& batch, int64_t row, int64_t rows);
+/// Takes it from "batch" in `saved`; the number of rows.
+int64_t restored_rows(const char* operation, const Nest& saved, Nest& batch);
 
 /// Several elements, their components side by side.
 struct ElementColumns {
@@ -47,6 +56,10 @@ SpecNest common_spec(const char* operation, const std::vector<PlanPtr>& plans);
 /// elements.
 NestObjectPtr text_spec(std::string text);
 NestObjectPtr dataset_spec(const SpecNest& element_spec);
+
+/// map without num_parallel_calls, which draws from these seeds.
+PlanPtr map_one_by_one(PlanPtr input, std::function<Nest(const Nest&)> function,
+                       std::shared_ptr<PassSeeds> seeds);
 
 /// shard(kShardHint, kShardHint).
 PlanPtr shard_hint(PlanPtr input);
@@ -143,6 +156,7 @@ class ForwardingIterator : public Iterator {
 
  protected:
   Iterator& input() { return *input_; }
+  const Iterator& input() const { return *input_; }
 
  private:
   std::unique_ptr<Iterator> input_;

@@ -6,12 +6,16 @@
 #include "data/elements_plan.h"
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
+#include "tutti/data/tracked_pass.h"
 
 namespace tutti::data::state {
 namespace {
 
 // A dataset of elements at hand stands in a state as a map of this one key.
 constexpr const char* kWindow = "\x01 dataset";
+constexpr const char* kElement = "element";
+constexpr const char* kCode = "error";
+constexpr const char* kText = "text";
 
 [[noreturn]] void fail(const std::string& what) {
   throw DataLoss(
@@ -39,6 +43,28 @@ Nest element(const Nest& element) {
     }
     return Nest::map({{kWindow, elements(plan->elements())}});
   });
+}
+
+Nest item(const std::optional<Nest>& item, const std::exception_ptr& error) {
+  if (item) return Nest::map({{kElement, element(*item)}});
+  if (!error) return {};
+  int64_t code = 0;
+  std::string text;
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& known) {
+    code = static_cast<int64_t>(known.code());
+    text = known.what();
+  } catch (const std::exception& other) {
+    text = other.what();
+  } catch (...) {
+    text = "an exception of an unknown type";
+  }
+  return Nest::map({{kCode, number(code)}, {kText, Nest(StringTensor(text))}});
+}
+
+Nest numbers(const std::vector<int64_t>& values) {
+  return Nest(at::tensor(at::IntArrayRef(values), at::kLong));
 }
 
 Nest elements(const std::vector<Nest>& elements) {
@@ -84,19 +110,83 @@ Nest revived(const Nest& saved) {
   }
   std::vector<Nest> items;
   for (const Nest& item : saved.items()) items.push_back(revived(item));
+  // The state stays as it is, whatever is written into the elements.
+  if (saved.is_leaf() && saved.leaf().defined()) return Nest(saved.leaf().clone());
   return saved.items().empty() ? saved : Nest(saved.kind(), saved.keys(), std::move(items));
 }
 
 }  // namespace
 
-std::vector<Nest> elements_in(const Nest& state, const std::string& key) {
+const std::vector<Nest>& list_in(const Nest& state, const std::string& key) {
   const Nest& found = part(state, key);
   if (found.kind() != NestKind::kList) fail(cat("\"", key, "\" is no list"));
+  return found.items();
+}
+
+std::vector<int64_t> numbers_in(const Nest& state, const std::string& key) {
+  const Nest& found = part(state, key);
+  if (!found.is_leaf() || found.leaf().dim() != 1 || found.leaf().scalar_type() != at::kLong)
+    fail(cat("\"", key, "\" is ", found.structure(), " and no numbers"));
+  const Tensor values = found.leaf().cpu().contiguous();
+  const auto* data = values.const_data_ptr<int64_t>();
+  return {data, data + values.numel()};
+}
+
+void item_in(const Nest& state, std::optional<Nest>& item, std::exception_ptr& error) {
+  item.reset();
+  error = nullptr;
+  if (state.kind() == NestKind::kNone) return;
+  if (state.keys() == std::vector<std::string>{kElement}) {
+    item = element_in(state, kElement);
+    return;
+  }
+  const Nest& text = part(state, kText);
+  if (!text.is_strings()) fail("an error without a text");
+  constexpr auto kLast = static_cast<int64_t>(ErrorCode::kUnauthenticated);
+  const int64_t code = number_in(state, kCode, 0, kLast);
+  try {
+    if (code == 0) throw std::runtime_error(text.strings().item());
+    throw_error(static_cast<ErrorCode>(code), text.strings().item());
+  } catch (...) {
+    error = std::current_exception();
+  }
+}
+
+std::vector<Nest> elements_in(const Nest& state, const std::string& key) {
   std::vector<Nest> elements;
-  for (const Nest& item : found.items()) elements.push_back(revived(item));
+  for (const Nest& item : list_in(state, key)) elements.push_back(revived(item));
   return elements;
 }
 
 Nest element_in(const Nest& state, const std::string& key) { return revived(part(state, key)); }
 
 }  // namespace tutti::data::state
+
+namespace tutti::data {
+namespace {
+
+class TrackedPass : public Trackable {
+ public:
+  TrackedPass(std::function<Nest()> save, std::function<void(const Nest&)> restore)
+      : save_(std::move(save)), restore_(std::move(restore)) {}
+  Nest state() const override { return cloned(save_()); }
+  void check_state(const Nest& state) const override {
+    if (state.kind() != NestKind::kMap)
+      throw InvalidArgument(
+          cat("restore iterator: ", state.structure(), ", expected the state of an iterator"));
+  }
+  void set_state(const Nest& state) override { restore_(state); }
+
+ private:
+  std::function<Nest()> save_;
+  std::function<void(const Nest&)> restore_;
+};
+
+}  // namespace
+
+std::shared_ptr<Trackable> internal::tracked_pass(std::function<Nest()> save,
+                                                  std::function<void(const Nest&)> restore) {
+  return std::make_shared<TrackedPass>(std::move(save), std::move(restore));
+}
+
+}  // namespace tutti::data

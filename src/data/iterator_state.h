@@ -2,7 +2,9 @@
 // The states of iterators, as Iterator::save gives them: maps of tensors, strings and nests.
 
 #include <cstdint>
+#include <exception>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +19,9 @@ Nest random_bits(const RandomBits& random);
 /// at hand (a window is).
 Nest elements(const std::vector<Nest>& elements);
 Nest element(const Nest& element);
+/// What stands in a buffer: an element, an exception in its place (its code and text are kept), or
+/// neither.
+Nest item(const std::optional<Nest>& item, const std::exception_ptr& error);
 
 // What was saved under `key`. DataLoss when it is not there, is of another kind, or outside
 // [least, most].
@@ -27,5 +32,11 @@ int64_t number_in(const Nest& state, const std::string& key,
 void set_random_bits(const Nest& state, const std::string& key, RandomBits& random);
 std::vector<Nest> elements_in(const Nest& state, const std::string& key);
 Nest element_in(const Nest& state, const std::string& key);
+void item_in(const Nest& state, std::optional<Nest>& item, std::exception_ptr& error);
+/// The list under `key`.
+const std::vector<Nest>& list_in(const Nest& state, const std::string& key);
+/// A vector of int64.
+Nest numbers(const std::vector<int64_t>& values);
+std::vector<int64_t> numbers_in(const Nest& state, const std::string& key);
 
 }  // namespace tutti::data::state

@@ -24,23 +24,23 @@ bool reads_files(const Plan& plan) {
 
 class FlatMapPlan : public NestedPlan {
  public:
-  FlatMapPlan(PlanPtr input, PlanFunction function)
-      : NestedPlan("flat_map", std::move(input), std::move(function)) {}
+  FlatMapPlan(PlanPtr input, PlanFunction function, std::shared_ptr<PassSeeds> seeds)
+      : NestedPlan("flat_map", std::move(input), std::move(function), std::move(seeds)) {}
   std::string arguments() const override { return "function"; }
   PlanPtr with_inputs(std::vector<PlanPtr> inputs) const override {
-    return std::make_shared<FlatMapPlan>(std::move(inputs[0]), function());
+    return std::make_shared<FlatMapPlan>(std::move(inputs[0]), function(), seeds());
   }
   std::unique_ptr<Iterator> iterator() const override {
-    return std::make_unique<Pass>(input().iterator(), function(), false);
+    return std::make_unique<Pass>(input().iterator(), opener());
   }
   std::unique_ptr<Iterator> preview() const override {
-    return std::make_unique<Pass>(input().preview(), function(), true);
+    return std::make_unique<Pass>(input().preview(), InnerOpener(function()));
   }
 
  private:
   struct Pass : Iterator {
-    Pass(std::unique_ptr<Iterator> input, PlanFunction function, bool preview)
-        : input(std::move(input)), function(std::move(function)), preview(preview) {}
+    Pass(std::unique_ptr<Iterator> input, InnerOpener opener)
+        : input(std::move(input)), opener(std::move(opener)) {}
     std::optional<Nest> next() override {
       for (;;) {
         if (inner) {
@@ -49,48 +49,50 @@ class FlatMapPlan : public NestedPlan {
         }
         auto argument = input->next();
         if (!argument) return std::nullopt;
-        inner.emplace(std::move(*argument), function, preview);
+        inner = opener.open_next(std::move(*argument));
       }
     }
     Nest save() const override {
-      return Nest::map({{"input", input->save()}, {"inner", inner ? inner->save() : Nest()}});
+      return Nest::map({{"input", input->save()},
+                        {"calls", opener.save()},
+                        {"inner", inner ? inner->save() : Nest()}});
     }
     void restore(const Nest& saved) override {
       input->restore(state::part(saved, "input"));
+      opener.restore(state::part(saved, "calls"));
       inner.reset();
       const Nest& open = state::part(saved, "inner");
-      if (open.kind() != NestKind::kNone) inner.emplace(open, function);
+      if (open.kind() != NestKind::kNone) inner = opener.reopen(open);
     }
     std::unique_ptr<Iterator> input;
-    PlanFunction function;
-    bool preview;
+    InnerOpener opener;
     std::optional<OpenInner> inner;
   };
 };
 
 class InterleavePlan : public NestedPlan {
  public:
-  InterleavePlan(PlanPtr input, PlanFunction function, const InterleaveShape& shape)
-      : NestedPlan("interleave", std::move(input), std::move(function)), shape_(shape) {}
+  InterleavePlan(PlanPtr input, PlanFunction function, const InterleaveShape& shape,
+                 std::shared_ptr<PassSeeds> seeds)
+      : NestedPlan("interleave", std::move(input), std::move(function), std::move(seeds)),
+        shape_(shape) {}
   std::string arguments() const override { return shape_.text(); }
   PlanPtr with_inputs(std::vector<PlanPtr> inputs) const override {
-    return std::make_shared<InterleavePlan>(std::move(inputs[0]), function(), shape_);
+    return std::make_shared<InterleavePlan>(std::move(inputs[0]), function(), shape_, seeds());
   }
   std::unique_ptr<Iterator> iterator() const override {
-    return std::make_unique<Pass>(input().iterator(), function(), shape_, false);
+    return std::make_unique<Pass>(input().iterator(), opener(), shape_);
   }
   std::unique_ptr<Iterator> preview() const override {
-    return std::make_unique<Pass>(input().preview(), function(), shape_, true);
+    return std::make_unique<Pass>(input().preview(), InnerOpener(function()), shape_);
   }
 
  private:
   struct Pass : Iterator {
-    Pass(std::unique_ptr<Iterator> input, PlanFunction function, const InterleaveShape& shape,
-         bool preview)
+    Pass(std::unique_ptr<Iterator> input, InnerOpener opener, const InterleaveShape& shape)
         : input(std::move(input)),
-          function(std::move(function)),
+          opener(std::move(opener)),
           block_length(shape.block_length),
-          preview(preview),
           lanes(shape.cycle_length) {}
     std::optional<Nest> next() override {
       // A lane that is empty and stays so is passed by; all of them in a row: the end.
@@ -99,7 +101,7 @@ class InterleavePlan : public NestedPlan {
         if (!lane && !ended) {
           auto argument = input->next();
           if (argument) {
-            lane.emplace(std::move(*argument), function, preview);
+            lane = opener.open_next(std::move(*argument));
           } else {
             ended = true;
           }
@@ -127,6 +129,7 @@ class InterleavePlan : public NestedPlan {
       std::vector<Nest> open;
       for (const auto& lane : lanes) open.push_back(lane ? lane->save() : Nest());
       return Nest::map({{"input", input->save()},
+                        {"calls", opener.save()},
                         {"lanes", Nest::list(std::move(open))},
                         {"turn", state::number(static_cast<int64_t>(turn))},
                         {"taken", state::number(taken)},
@@ -134,13 +137,14 @@ class InterleavePlan : public NestedPlan {
     }
     void restore(const Nest& saved) override {
       input->restore(state::part(saved, "input"));
+      opener.restore(state::part(saved, "calls"));
       const Nest& open = state::part(saved, "lanes");
       if (open.size() != lanes.size())
         throw DataLoss(cat("restore iterator: interleave of ", open.size(), " datasets, expected ",
                            lanes.size()));
       for (std::size_t i = 0; i < lanes.size(); ++i) {
         lanes[i].reset();
-        if (open.items()[i].kind() != NestKind::kNone) lanes[i].emplace(open.items()[i], function);
+        if (open.items()[i].kind() != NestKind::kNone) lanes[i] = opener.reopen(open.items()[i]);
       }
       const auto last = static_cast<int64_t>(lanes.size()) - 1;
       turn = static_cast<std::size_t>(state::number_in(saved, "turn", 0, last));
@@ -148,9 +152,8 @@ class InterleavePlan : public NestedPlan {
       ended = state::number_in(saved, "ended") != 0;
     }
     std::unique_ptr<Iterator> input;
-    PlanFunction function;
+    InnerOpener opener;
     int64_t block_length;
-    bool preview;
     std::vector<std::optional<OpenInner>> lanes;
     std::size_t turn = 0;
     int64_t taken = 0;  // of the block
@@ -204,18 +207,30 @@ bool FirstInner::reads_files(const Plan& input, const PlanFunction& function) co
   }
 }
 
-OpenInner::OpenInner(Nest given, const PlanFunction& function, bool preview)
-    : argument(std::move(given)),
-      plan(called(function, argument)),
-      pass(preview ? plan->preview() : plan->iterator()) {}
+OpenInner InnerOpener::open(Nest argument, const ElementCall& call) const {
+  PlanPtr plan;
+  {
+    const ElementScope scope(call);
+    plan = called(function_, argument);
+  }
+  if (preview_) return {std::move(argument), call, plan->preview()};
+  const PassOptionsScope options(options_);
+  return {std::move(argument), call, begin_pass(plan)};
+}
 
-OpenInner::OpenInner(const Nest& saved, const PlanFunction& function)
-    : OpenInner(state::element_in(saved, "argument"), function, false) {
-  pass->restore(state::part(saved, "pass"));
+OpenInner InnerOpener::reopen(const Nest& saved) const {
+  const std::vector<int64_t> call = state::numbers_in(saved, "call");
+  if (call.size() != 2) throw DataLoss("restore iterator: no call, expected a seed and a number");
+  OpenInner inner = open(state::element_in(saved, "argument"),
+                         ElementCall{static_cast<uint64_t>(call[0]), call[1]});
+  inner.pass->restore(state::part(saved, "pass"));
+  return inner;
 }
 
 Nest OpenInner::save() const {
-  return Nest::map({{"argument", state::element(argument)}, {"pass", pass->save()}});
+  return Nest::map({{"argument", state::element(argument)},
+                    {"call", state::numbers({static_cast<int64_t>(call.seed), call.index})},
+                    {"pass", pass->save()}});
 }
 
 InterleaveShape::InterleaveShape(const InterleaveOptions& options)
@@ -234,16 +249,23 @@ std::string InterleaveShape::text() const {
              block_length == 1 ? "" : cat(", block_length=", block_length));
 }
 
+PlanPtr interleave_one_by_one(PlanPtr input, PlanFunction function,
+                              const InterleaveOptions& options, std::shared_ptr<PassSeeds> seeds) {
+  return std::make_shared<InterleavePlan>(std::move(input), std::move(function),
+                                          InterleaveShape(options), std::move(seeds));
+}
+
 PlanPtr plans::flat_map(PlanPtr input, PlanFunction function) {
-  return std::make_shared<FlatMapPlan>(std::move(input), std::move(function));
+  return std::make_shared<FlatMapPlan>(std::move(input), std::move(function),
+                                       PassSeeds::of_function());
 }
 
 PlanPtr plans::interleave(PlanPtr input, PlanFunction function, const InterleaveOptions& options) {
   if (options.num_parallel_calls)
     return parallel_interleave(std::move(input), std::move(function), options);
   warn_of_deterministic("interleave", options.deterministic);
-  return std::make_shared<InterleavePlan>(std::move(input), std::move(function),
-                                          InterleaveShape(options));
+  return interleave_one_by_one(std::move(input), std::move(function), options,
+                               PassSeeds::of_function());
 }
 
 }  // namespace tutti::data

@@ -156,6 +156,8 @@ class PaddedBatchPlan : public PassPlan {
         return std::nullopt;
       return plan->stacked(elements);
     }
+    Nest save() const override { return input->save(); }
+    void restore(const Nest& saved) override { input->restore(saved); }
     std::unique_ptr<Iterator> input;
     std::shared_ptr<const PaddedBatchPlan> plan;
   };

@@ -7,6 +7,7 @@
 #include <ostream>
 
 #include "data/iteration.h"
+#include "data/pass_options.h"
 #include "tutti/base/error.h"
 #include "tutti/base/log.h"
 #include "tutti/base/text.h"
@@ -282,12 +283,12 @@ int64_t internal::one_integer(const char* operation, const Tensor& number) {
 
 void plans::for_each(const Plan& plan, const std::function<void(const Nest&)>& visit) {
   at::NoGradGuard no_grad;
-  auto pass = plan.iterator();
+  auto pass = plain_pass(plan);
   while (auto element = pass->next()) visit(*element);
 }
 
 Nest plans::single_element(const Plan& plan) {
-  auto pass = plan.iterator();
+  auto pass = plain_pass(plan);
   auto element = pass->next();
   if (!element) throw InvalidArgument("get_single_element: an empty dataset, expected one element");
   if (pass->next())

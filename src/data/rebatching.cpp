@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "data/iteration.h"
+#include "data/iterator_state.h"
 #include "tutti/data/dataset.h"
 
 namespace tutti::data {
@@ -57,6 +58,17 @@ class LegacyRebatchPlan : public PassPlan {
       const int64_t begin = std::min(rows, size * piece++);
       return slice_rows(batch, begin, std::min(size, rows - begin));
     }
+    Nest save() const override {
+      const bool whole = piece == num_pieces;
+      return Nest::map({{"input", input->save()},
+                        {"batch", whole ? Nest() : state::element(batch)},
+                        {"piece", state::number(piece)}});
+    }
+    void restore(const Nest& saved) override {
+      input->restore(state::part(saved, "input"));
+      piece = static_cast<int>(state::number_in(saved, "piece", 0, num_pieces));
+      rows = restored_rows("distribute_dataset", saved, batch);
+    }
     std::unique_ptr<Iterator> input;
     int num_pieces;
     int piece;
@@ -105,6 +117,18 @@ struct RebatchPass : Iterator {
     for (const Nest& part : parts) columns.add(operation, part);
     return columns.joined([](const auto& pieces) { return at::cat(pieces); },
                           [](const auto& pieces) { return StringTensor::cat(pieces); });
+  }
+  Nest save() const override {
+    return Nest::map({{"input", input->save()},
+                      {"batch", saved_rows(batch, row, rows)},
+                      {"turn", state::number(static_cast<int64_t>(turn))}});
+  }
+  void restore(const Nest& saved) override {
+    input->restore(state::part(saved, "input"));
+    row = 0;
+    rows = restored_rows(operation, saved, batch);
+    const auto last = static_cast<int64_t>(sizes.size()) - 1;
+    turn = static_cast<std::size_t>(state::number_in(saved, "turn", 0, last));
   }
   const char* operation;
   std::unique_ptr<Iterator> input;

@@ -115,6 +115,8 @@ class RandomPlan : public Plan {
   }
   int64_t cardinality() const override { return kInfinite; }
   SpecNest element_spec() const override { return TensorSpec{{}, at::kLong}; }
+  Nest save_seeds() const override { return seeds_.save(); }
+  void restore_seeds(const Nest& state) const override { seeds_.restore(state); }
   std::unique_ptr<Iterator> iterator() const override {
     return std::make_unique<Pass>(seeds_.next());
   }

@@ -5,53 +5,70 @@
 
 #include "data/iteration.h"
 #include "data/iterator_state.h"
+#include "data/pass_seeds.h"
 #include "tutti/base/log.h"
 #include "tutti/data/plans.h"
 
 namespace tutti::data {
 namespace {
 
-class ScanPlan : public PassPlan {
+class ScanPlan : public UnaryPlan {
  public:
-  ScanPlan(PlanPtr input, Nest initial, NestScan function)
-      : PassPlan(std::move(input)), initial_(std::move(initial)), function_(std::move(function)) {}
+  ScanPlan(PlanPtr input, Nest initial, NestScan function, std::shared_ptr<PassSeeds> seeds)
+      : UnaryPlan(std::move(input)),
+        initial_(std::move(initial)),
+        function_(std::move(function)),
+        seeds_(std::move(seeds)) {}
   std::string name() const override { return "scan"; }
   std::string arguments() const override { return cat(spec_of(initial_), ", function"); }
   bool runs_functions() const override { return true; }
   PlanPtr with_inputs(std::vector<PlanPtr> inputs) const override {
-    return std::make_shared<ScanPlan>(std::move(inputs[0]), initial_, function_);
+    return std::make_shared<ScanPlan>(std::move(inputs[0]), initial_, function_, seeds_);
   }
   SpecNest element_spec() const override { return mapped_spec(*this, spec_); }
+  std::unique_ptr<Iterator> iterator() const override {
+    return std::make_unique<Pass>(input().iterator(), initial_, function_, CallSeeds(*seeds_));
+  }
+  std::unique_ptr<Iterator> preview() const override {
+    return std::make_unique<Pass>(input().preview(), initial_, function_, CallSeeds());
+  }
+  Nest save_seeds() const override { return seeds_->save(); }
+  void restore_seeds(const Nest& state) const override { seeds_->restore(state); }
 
  private:
-  std::unique_ptr<Iterator> over(std::unique_ptr<Iterator> pass) const override {
-    return std::make_unique<Pass>(std::move(pass), initial_, function_);
-  }
   struct Pass : Iterator {
-    Pass(std::unique_ptr<Iterator> input, Nest initial, NestScan function)
-        : input(std::move(input)), carried(std::move(initial)), function(std::move(function)) {}
+    Pass(std::unique_ptr<Iterator> input, Nest initial, NestScan function, const CallSeeds& calls)
+        : input(std::move(input)),
+          carried(std::move(initial)),
+          function(std::move(function)),
+          calls(calls) {}
     std::optional<Nest> next() override {
       auto element = input->next();
       if (!element) return std::nullopt;
       at::NoGradGuard no_grad;
+      const ElementScope scope(calls.next());
       auto [after, output] = function(carried, *element);
       plans::check_state("scan", carried, after);
       carried = std::move(after);
       return std::move(output);
     }
     Nest save() const override {
-      return Nest::map({{"input", input->save()}, {"state", state::element(carried)}});
+      return Nest::map(
+          {{"input", input->save()}, {"calls", calls.save()}, {"state", state::element(carried)}});
     }
     void restore(const Nest& saved) override {
       input->restore(state::part(saved, "input"));
+      calls.restore(state::part(saved, "calls"));
       carried = state::element_in(saved, "state");
     }
     std::unique_ptr<Iterator> input;
     Nest carried;
     NestScan function;
+    CallSeeds calls;
   };
   Nest initial_;
   NestScan function_;
+  std::shared_ptr<PassSeeds> seeds_;
   SeenSpec spec_;
 };
 
@@ -273,8 +290,8 @@ class AssertCardinalityPlan : public PassPlan {
 }  // namespace
 
 PlanPtr plans::scan(PlanPtr input, Nest initial_state, NestScan function) {
-  return std::make_shared<ScanPlan>(std::move(input), std::move(initial_state),
-                                    std::move(function));
+  return std::make_shared<ScanPlan>(std::move(input), std::move(initial_state), std::move(function),
+                                    PassSeeds::of_function());
 }
 PlanPtr plans::take_while(PlanPtr input, NestPredicate predicate) {
   return std::make_shared<TakeWhilePlan>(std::move(input), std::move(predicate));

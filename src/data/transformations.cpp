@@ -1,77 +1,99 @@
 // Transformations that look at one element at a time.
 
+#include "data/element_scope.h"
 #include "data/iteration.h"
 #include "data/iterator_state.h"
+#include "data/pass_options.h"
+#include "data/pass_seeds.h"
 #include "tutti/base/log.h"
 #include "tutti/data/dataset.h"
 
 namespace tutti::data::plans {
 namespace {
 
-class MapPlan : public PassPlan {
+/// A plan that calls a function of the user for each element.
+template <class Function, class Pass>
+class CallingPlan : public UnaryPlan {
  public:
-  MapPlan(PlanPtr input, NestFunction function)
-      : PassPlan(std::move(input)), function_(std::move(function)) {}
-  std::string name() const override { return "map"; }
+  CallingPlan(PlanPtr input, Function function, std::shared_ptr<PassSeeds> seeds)
+      : UnaryPlan(std::move(input)), function_(std::move(function)), seeds_(std::move(seeds)) {}
   std::string arguments() const override { return "function"; }
   bool runs_functions() const override { return true; }
+  std::unique_ptr<Iterator> iterator() const override {
+    return std::make_unique<Pass>(input().iterator(), function_, CallSeeds(*seeds_));
+  }
+  std::unique_ptr<Iterator> preview() const override {
+    return std::make_unique<Pass>(input().preview(), function_, CallSeeds());
+  }
+  Nest save_seeds() const override { return seeds_->save(); }
+  void restore_seeds(const Nest& state) const override { seeds_->restore(state); }
+
+ protected:
+  Function function_;
+  std::shared_ptr<PassSeeds> seeds_;
+};
+
+template <class Function>
+struct CallingPass : Iterator {
+  CallingPass(std::unique_ptr<Iterator> input, Function function, const CallSeeds& calls)
+      : input(std::move(input)), function(std::move(function)), calls(calls) {}
+  auto call(const Nest& element) {
+    at::NoGradGuard no_grad;
+    const ElementScope scope(calls.next());
+    return function(element);
+  }
+  Nest save() const override {
+    return Nest::map({{"input", input->save()}, {"calls", calls.save()}});
+  }
+  void restore(const Nest& saved) override {
+    input->restore(state::part(saved, "input"));
+    calls.restore(state::part(saved, "calls"));
+  }
+  std::unique_ptr<Iterator> input;
+  Function function;
+  CallSeeds calls;
+};
+
+struct MapPass : CallingPass<NestFunction> {
+  using CallingPass::CallingPass;
+  std::optional<Nest> next() override {
+    const auto element = input->next();
+    if (!element) return std::nullopt;
+    return call(*element);
+  }
+};
+
+class MapPlan : public CallingPlan<NestFunction, MapPass> {
+ public:
+  using CallingPlan::CallingPlan;
+  std::string name() const override { return "map"; }
   PlanPtr with_inputs(std::vector<PlanPtr> inputs) const override {
-    return std::make_shared<MapPlan>(std::move(inputs[0]), function_);
+    return std::make_shared<MapPlan>(std::move(inputs[0]), function_, seeds_);
   }
   SpecNest element_spec() const override { return mapped_spec(*this, spec_); }
 
  private:
-  std::unique_ptr<Iterator> over(std::unique_ptr<Iterator> pass) const override {
-    return std::make_unique<Pass>(std::move(pass), function_);
-  }
-  struct Pass : Iterator {
-    Pass(std::unique_ptr<Iterator> input, NestFunction function)
-        : input(std::move(input)), function(std::move(function)) {}
-    std::optional<Nest> next() override {
-      auto element = input->next();
-      if (!element) return std::nullopt;
-      at::NoGradGuard no_grad;
-      return function(*element);
-    }
-    Nest save() const override { return input->save(); }
-    void restore(const Nest& state) override { input->restore(state); }
-    std::unique_ptr<Iterator> input;
-    NestFunction function;
-  };
-  NestFunction function_;
   SeenSpec spec_;
 };
 
-class FilterPlan : public PassPlan {
+struct FilterPass : CallingPass<NestPredicate> {
+  using CallingPass::CallingPass;
+  std::optional<Nest> next() override {
+    for (;;) {
+      auto element = input->next();
+      if (!element || call(*element)) return element;
+    }
+  }
+};
+
+class FilterPlan : public CallingPlan<NestPredicate, FilterPass> {
  public:
-  FilterPlan(PlanPtr input, NestPredicate predicate)
-      : PassPlan(std::move(input)), predicate_(std::move(predicate)) {}
+  using CallingPlan::CallingPlan;
   std::string name() const override { return "filter"; }
-  std::string arguments() const override { return "function"; }
-  bool runs_functions() const override { return true; }
   PlanPtr with_inputs(std::vector<PlanPtr> inputs) const override {
-    return std::make_shared<FilterPlan>(std::move(inputs[0]), predicate_);
+    return std::make_shared<FilterPlan>(std::move(inputs[0]), function_, seeds_);
   }
   int64_t cardinality() const override { return input().cardinality() == 0 ? 0 : kUnknown; }
-
- private:
-  std::unique_ptr<Iterator> over(std::unique_ptr<Iterator> pass) const override {
-    return std::make_unique<Pass>(std::move(pass), predicate_);
-  }
-  struct Pass : Iterator {
-    Pass(std::unique_ptr<Iterator> input, NestPredicate predicate)
-        : input(std::move(input)), predicate(std::move(predicate)) {}
-    std::optional<Nest> next() override {
-      for (;;) {
-        auto element = input->next();
-        at::NoGradGuard no_grad;
-        if (!element || predicate(*element)) return element;
-      }
-    }
-    std::unique_ptr<Iterator> input;
-    NestPredicate predicate;
-  };
-  NestPredicate predicate_;
 };
 
 class TakePlan : public PassPlan {
@@ -109,6 +131,13 @@ class TakePlan : public PassPlan {
       read_rows(input(), wanted, indices, [this](int64_t given) {
         if (left > 0) left -= given;
       });
+    }
+    Nest save() const override {
+      return Nest::map({{"input", input().save()}, {"left", state::number(left)}});
+    }
+    void restore(const Nest& saved) override {
+      input().restore(state::part(saved, "input"));
+      left = state::number_in(saved, "left", -1);
     }
     int64_t left;
   };
@@ -159,6 +188,13 @@ class SkipPlan : public PassPlan {
       }
       if (left > 0) left = 0;
     }
+    Nest save() const override {
+      return Nest::map({{"input", input().save()}, {"left", state::number(left)}});
+    }
+    void restore(const Nest& saved) override {
+      input().restore(state::part(saved, "input"));
+      left = state::number_in(saved, "left", -1);
+    }
     int64_t left;
   };
   int64_t count_;
@@ -205,6 +241,13 @@ class ShardPlan : public PassPlan {
         indices.push_back(some.back());
       }
     }
+    Nest save() const override {
+      return Nest::map({{"input", input().save()}, {"until", state::number(until)}});
+    }
+    void restore(const Nest& saved) override {
+      input().restore(state::part(saved, "input"));
+      until = state::number_in(saved, "until", 0, num_shards - 1);
+    }
     int64_t num_shards;
     int64_t until;
   };
@@ -233,13 +276,14 @@ class RepeatPlan : public UnaryPlan {
 
  private:
   struct Pass : Iterator {
-    explicit Pass(const RepeatPlan& plan) : plan(plan.shared()), left(plan.count_) {
+    explicit Pass(const RepeatPlan& plan)
+        : plan(plan.shared()), options(current_pass_options()), left(plan.count_) {
       if (left != 0) current = this->plan->iterator();
       if (left > 0) --left;
       if (current) rows = columns_of(*current);
     }
     std::optional<Nest> next() override {
-      while (current) {
+      while (!ended()) {
         auto element = current->next();
         if (element) {
           any = true;
@@ -252,27 +296,54 @@ class RepeatPlan : public UnaryPlan {
     const RowTable* table() const override { return rows; }
     void next_rows(int64_t count, std::vector<int64_t>& indices) override {
       const std::size_t target = indices.size() + static_cast<std::size_t>(count);
-      while (current && indices.size() < target) {
+      while (!ended() && indices.size() < target) {
         const std::size_t before = indices.size();
         current->next_rows(static_cast<int64_t>(target - before), indices);
         any = any || indices.size() > before;
         if (indices.size() < target) again();
       }
     }
+    bool ended() const { return done || !current; }
     void again() {  // an empty input ends at once instead of turning for ever
-      current = left == 0 || !any ? nullptr : plan->iterator();
+      if (left == 0 || !any) {
+        done = true;
+        // With a table the last pass has part of what is to be saved: its rows.
+        if (rows == nullptr) current.reset();
+        return;
+      }
+      const PassOptionsScope scope(options);
+      current = plan->iterator();
       any = false;
       if (left > 0) --left;
-      if (!current) return;
       // The pass that fills a cache has no columns, the later ones read the cache's.
       if (rows == nullptr) rows = columns_of(*current);
       if (columns_of(*current) != rows) throw Internal("repeat: another table in a later pass");
     }
+    Nest save() const override {
+      return Nest::map({{"current", current ? current->save() : Nest()},
+                        {"left", state::number(left)},
+                        {"any", state::number(any)},
+                        {"table", state::number(rows != nullptr)},
+                        {"done", state::number(done)}});
+    }
+    void restore(const Nest& saved) override {
+      left = state::number_in(saved, "left", -1);
+      any = state::number_in(saved, "any") != 0;
+      done = state::number_in(saved, "done") != 0;
+      const Nest& pass = state::part(saved, "current");
+      rows = nullptr;
+      if (pass.kind() == NestKind::kNone) return current.reset();
+      if (!current) throw DataLoss("restore iterator: a pass of repeat(0), expected none");
+      current->restore(pass);
+      if (state::number_in(saved, "table") != 0) rows = columns_of(*current);
+    }
     PlanPtr plan;
+    PassOptions options;
     int64_t left;
     std::unique_ptr<Iterator> current;
     const RowTable* rows = nullptr;
     bool any = false;
+    bool done = false;
   };
   PlanPtr shared() const { return inputs()[0]; }
   int64_t count_;
@@ -301,46 +372,51 @@ class EnumeratePlan : public PassPlan {
       if (!element) return std::nullopt;
       return Nest::tuple({Nest(at::scalar_tensor(number++, at::kLong)), std::move(*element)});
     }
+    Nest save() const override {
+      return Nest::map({{"input", input->save()}, {"number", state::number(number)}});
+    }
+    void restore(const Nest& saved) override {
+      input->restore(state::part(saved, "input"));
+      number = state::number_in(saved, "number");
+    }
     std::unique_ptr<Iterator> input;
     int64_t number;
   };
   int64_t start_;
 };
 
-const char* policy_name(AutoShardPolicy policy) {
-  switch (policy) {
-    case AutoShardPolicy::kOff:
-      return "OFF";
-    case AutoShardPolicy::kAuto:
-      return "AUTO";
-    case AutoShardPolicy::kFile:
-      return "FILE";
-    case AutoShardPolicy::kData:
-      return "DATA";
-    case AutoShardPolicy::kHint:
-      return "HINT";
-  }
-  return "unknown";
-}
-
 class OptionsPlan : public UnaryPlan {
  public:
   OptionsPlan(PlanPtr input, const Options& options)
-      : UnaryPlan(std::move(input)), options_(options) {}
+      : UnaryPlan(std::move(input)),
+        options_(options),
+        merged_(this->input().options().merge(options)) {}
   std::string name() const override { return "with_options"; }
-  std::string arguments() const override {
-    return cat("auto_shard_policy=", policy_name(options_.auto_shard_policy));
-  }
+  std::string arguments() const override { return options_.to_string(); }
   PlanPtr with_inputs(std::vector<PlanPtr> inputs) const override {
     return std::make_shared<OptionsPlan>(std::move(inputs[0]), options_);
   }
   int64_t num_rows() const override { return input().num_rows(); }
-  Options options() const override { return options_; }
+  Options options() const override { return merged_; }
   std::unique_ptr<Iterator> iterator() const override { return input().iterator(); }
 
  private:
   Options options_;
+  Options merged_;
 };
+
+void check_options(const Options& options) {
+  const auto check = [](const char* name, const std::optional<int64_t>& value, int64_t least) {
+    if (value && *value < least)
+      throw InvalidArgument(
+          cat("with_options: ", name, " ", *value, ", expected at least ", least));
+  };
+  check("autotune.cpu_budget", options.autotune.cpu_budget, 1);
+  check("autotune.ram_budget", options.autotune.ram_budget, 1);
+  check("experimental_distribute.num_devices", options.experimental_distribute.num_devices, 1);
+  check("threading.max_intra_op_parallelism", options.threading.max_intra_op_parallelism, 1);
+  check("threading.private_threadpool_size", options.threading.private_threadpool_size, 0);
+}
 
 void warn_of_other_elements(const char* operation, const Plan& input, int64_t count) {
   if (count <= 0 || !input.reshuffles()) return;
@@ -357,15 +433,17 @@ PlanPtr map(PlanPtr input, NestFunction function, const MapOptions& options) {
   if (options.num_parallel_calls)
     return parallel_map(std::move(input), std::move(function), options);
   warn_of_deterministic("map", options.deterministic);
-  return std::make_shared<MapPlan>(std::move(input), std::move(function));
+  return map_one_by_one(std::move(input), std::move(function), PassSeeds::of_function());
 }
 PlanPtr filter(PlanPtr input, NestPredicate predicate) {
-  return std::make_shared<FilterPlan>(std::move(input), std::move(predicate));
+  return std::make_shared<FilterPlan>(std::move(input), std::move(predicate),
+                                      PassSeeds::of_function());
 }
 PlanPtr enumerate(PlanPtr input, int64_t start) {
   return std::make_shared<EnumeratePlan>(std::move(input), start);
 }
 PlanPtr with_options(PlanPtr input, const Options& options) {
+  check_options(options);
   return std::make_shared<OptionsPlan>(std::move(input), options);
 }
 
@@ -396,3 +474,9 @@ PlanPtr shard(PlanPtr input, int64_t num_shards, int64_t index) {
 }
 
 }  // namespace tutti::data::plans
+
+tutti::data::PlanPtr tutti::data::map_one_by_one(PlanPtr input,
+                                                 std::function<Nest(const Nest&)> function,
+                                                 std::shared_ptr<PassSeeds> seeds) {
+  return std::make_shared<plans::MapPlan>(std::move(input), std::move(function), std::move(seeds));
+}

@@ -97,11 +97,13 @@ using Elements = std::shared_ptr<const std::vector<Nest>>;
 
 class GroupByWindowPlan : public UnaryPlan {
  public:
-  GroupByWindowPlan(PlanPtr input, Grouping grouping, const char* name, std::string arguments)
+  GroupByWindowPlan(PlanPtr input, Grouping grouping, const char* name, std::string arguments,
+                    std::shared_ptr<PassSeeds> seeds = PassSeeds::of_function())
       : UnaryPlan(std::move(input)),
         grouping_(std::move(grouping)),
         name_(name),
         arguments_(std::move(arguments)),
+        seeds_(std::move(seeds)),
         of_first_([this](const Nest& first) {
           return grouping_.reduce(grouping_.key(first), group({first}, inputs()[0]));
         }) {}
@@ -113,14 +115,17 @@ class GroupByWindowPlan : public UnaryPlan {
     return first_.batch_size(input(), of_first_);
   }
   SpecNest element_spec() const override { return first_.spec(name_, input(), of_first_); }
+  Nest save_seeds() const override { return seeds_->save(); }
+  void restore_seeds(const Nest& state) const override { seeds_->restore(state); }
   PlanPtr with_inputs(std::vector<PlanPtr> inputs) const override {
-    return std::make_shared<GroupByWindowPlan>(std::move(inputs[0]), grouping_, name_, arguments_);
+    return std::make_shared<GroupByWindowPlan>(std::move(inputs[0]), grouping_, name_, arguments_,
+                                               seeds_);
   }
   std::unique_ptr<Iterator> iterator() const override {
-    return std::make_unique<Pass>(input().iterator(), grouping_, inputs()[0]);
+    return std::make_unique<Pass>(input().iterator(), grouping_, inputs()[0], seeds_.get());
   }
   std::unique_ptr<Iterator> preview() const override {
-    return std::make_unique<Pass>(input().preview(), grouping_, inputs()[0]);
+    return std::make_unique<Pass>(input().preview(), grouping_, inputs()[0], nullptr);
   }
 
  private:
@@ -130,8 +135,11 @@ class GroupByWindowPlan : public UnaryPlan {
   }
 
   struct Pass : Iterator {
-    Pass(std::unique_ptr<Iterator> input, Grouping grouping, PlanPtr like)
-        : input(std::move(input)), grouping(std::move(grouping)), like(std::move(like)) {}
+    Pass(std::unique_ptr<Iterator> input, Grouping given, PlanPtr like, PassSeeds* seeds)
+        : input(std::move(input)),
+          grouping(std::move(given)),
+          like(std::move(like)),
+          opener(seeds ? InnerOpener(reduction(), *seeds) : InnerOpener(reduction())) {}
     std::optional<Nest> next() override {
       for (;;) {
         if (current) {
@@ -168,7 +176,7 @@ class GroupByWindowPlan : public UnaryPlan {
       // The argument of the reduction as an element, which can be saved.
       Nest argument =
           Nest::tuple({state::number(key), Nest(NestObjectPtr(group(std::move(elements), like)))});
-      current.emplace(std::move(argument), reduction(), false);
+      current = opener.open_next(std::move(argument));
     }
     PlanFunction reduction() const {
       return [this](const Nest& argument) {
@@ -185,6 +193,7 @@ class GroupByWindowPlan : public UnaryPlan {
       return Nest::map({{"input", input->save()},
                         {"keys", Nest::list(std::move(keys))},
                         {"groups", Nest::list(std::move(contents))},
+                        {"calls", opener.save()},
                         {"current", current ? current->save() : Nest()},
                         {"ended", state::number(ended)}});
     }
@@ -201,13 +210,15 @@ class GroupByWindowPlan : public UnaryPlan {
         const Nest group = Nest::map({{"key", keys.items()[i]}, {"group", contents.items()[i]}});
         groups[state::number_in(group, "key")] = state::elements_in(group, "group");
       }
+      opener.restore(state::part(saved, "calls"));
       current.reset();
       const Nest& open = state::part(saved, "current");
-      if (open.kind() != NestKind::kNone) current.emplace(open, reduction());
+      if (open.kind() != NestKind::kNone) current = opener.reopen(open);
     }
     std::unique_ptr<Iterator> input;
     Grouping grouping;
     PlanPtr like;
+    InnerOpener opener;
     std::map<int64_t, std::vector<Nest>> groups;  // in the order in which they end
     std::optional<OpenInner> current;
     bool ended = false;
@@ -215,6 +226,7 @@ class GroupByWindowPlan : public UnaryPlan {
   Grouping grouping_;
   const char* name_;
   std::string arguments_;
+  std::shared_ptr<PassSeeds> seeds_;
   PlanFunction of_first_;
   FirstInner first_;
 };

@@ -2,9 +2,6 @@
 
 #include <ATen/Parallel.h>
 #include <dlfcn.h>
-#include <sched.h>
-
-#include <algorithm>
 
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
@@ -14,31 +11,26 @@ namespace tutti::data {
 
 // The library is looked up where LibTorch's own references went; linking OpenMP here could bind a
 // second copy.
-void on_one_core(const std::function<void()>& work) {
+void on_cores(int cores, const std::function<void()>& work) {
   using SetThreads = void (*)(int);
   at::internal::lazy_init_num_threads();
-  if (auto* set = reinterpret_cast<SetThreads>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"))) set(1);
+  if (auto* set = reinterpret_cast<SetThreads>(dlsym(RTLD_DEFAULT, "omp_set_num_threads")))
+    set(cores);
   work();
 }
 
-int parallel_calls(const char* operation, int64_t num_parallel_calls) {
-  if (num_parallel_calls == kAutotune) {
-    cpu_set_t cores;
-    CPU_ZERO(&cores);
-    if (sched_getaffinity(0, sizeof(cores), &cores) != 0) return 1;
-    return std::max(1, CPU_COUNT(&cores));
-  }
+void check_parallel_calls(const char* operation, int64_t num_parallel_calls) {
   constexpr int64_t kMost = 1024;
+  if (num_parallel_calls == kAutotune) return;
   if (num_parallel_calls < 1 || num_parallel_calls > kMost) {
     throw InvalidArgument(cat(operation, ": num_parallel_calls ", num_parallel_calls,
                               ", expected kAutotune (-1) or 1 to ", kMost));
   }
-  return static_cast<int>(num_parallel_calls);
 }
 
-WorkerPool::WorkerPool(int threads) {
+WorkerPool::WorkerPool(int threads, int cores) {
   for (int i = 0; i < threads; ++i)
-    threads_.emplace_back([this] { on_one_core([this] { work(); }); });
+    threads_.emplace_back([this, cores] { on_cores(cores, [this] { work(); }); });
 }
 
 WorkerPool::~WorkerPool() {

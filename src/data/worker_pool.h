@@ -11,19 +11,18 @@
 
 namespace tutti::data {
 
-/// Runs `work` on this thread so that its operators use one core: a team of theirs would spin on
-/// the cores that the replicas compute on.
-void on_one_core(const std::function<void()>& work);
+/// Runs `work` on this thread so that its operators use so many cores: a larger team of theirs
+/// would spin on the cores that the replicas compute on.
+void on_cores(int cores, const std::function<void()>& work);
 
-/// `num_parallel_calls` as a number of threads, kAutotune as one for each core that the process may
-/// use. InvalidArgument below 1 otherwise.
-int parallel_calls(const char* operation, int64_t num_parallel_calls);
+/// InvalidArgument unless it is kAutotune or a number from 1 to 1024.
+void check_parallel_calls(const char* operation, int64_t num_parallel_calls);
 
-/// Threads that run what is submitted, each on one core, in the order of submission. The destructor
+/// Threads that run what is submitted, each on `cores`, in the order of submission. The destructor
 /// drops what has not begun and waits for what has.
 class WorkerPool {
  public:
-  explicit WorkerPool(int threads);
+  WorkerPool(int threads, int cores);
   ~WorkerPool();
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;

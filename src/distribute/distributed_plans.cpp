@@ -34,7 +34,7 @@ class DealingPlan : public DistributedPlan {
   std::unique_ptr<DistributedIterator> iterator() override {
     std::vector<std::unique_ptr<data::Iterator>> passes;
     const int64_t ahead = steps_ahead();
-    for (const data::PlanPtr& stream : streams_) passes.push_back(stream->iterator());
+    for (const data::PlanPtr& stream : streams_) passes.push_back(data::begin_pass(stream));
     return deal(std::move(passes), dealing_, ahead);
   }
   int64_t cardinality() const override {
@@ -196,6 +196,17 @@ std::shared_ptr<DistributedPlan> make_plans_from_function(
                 "filter, take, skip and drop_remainder");
   }
   return std::make_shared<DealingPlan>(std::move(streams), nullptr, std::move(devices), options);
+}
+
+Nest DistributedIterator::save() const {
+  throw FailedPrecondition(
+      "save iterator: a distributed pass that cannot tell its place, expected one over a dataset");
+}
+
+void DistributedIterator::restore(const Nest& /*state*/) {
+  throw FailedPrecondition(
+      "restore iterator: a distributed pass that cannot tell its place, expected one over a "
+      "dataset");
 }
 
 std::string batch_text(int64_t global_batch, int replicas) {

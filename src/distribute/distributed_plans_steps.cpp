@@ -8,6 +8,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "data/iteration.h"
+#include "data/iterator_state.h"
 #include "data/produced_ahead.h"
 #include "distribute/thread_team.h"
 #include "tutti/base/log.h"
@@ -95,6 +96,29 @@ class DealingIterator : public DistributedIterator {
     }
     ++num_steps_;
     return step;
+  }
+
+  Nest save() const override {
+    if (!step_.empty())
+      throw FailedPrecondition(
+          "save iterator: in the middle of a step, behind an error, expected a whole step; call "
+          "next once more");
+    std::vector<Nest> streams;
+    for (const auto& stream : streams_) streams.push_back(stream->save());
+    return Nest::map({{"streams", Nest::list(std::move(streams))},
+                      {"steps", data::state::number(num_steps_)},
+                      {"done", data::state::number(done_)}});
+  }
+  void restore(const Nest& saved) override {
+    const std::vector<Nest>& streams = data::state::list_in(saved, "streams");
+    if (streams.size() != streams_.size())
+      throw DataLoss(cat("restore iterator: ", streams.size(), " streams, expected ",
+                         streams_.size(), " as the replication mode and the replicas make"));
+    for (std::size_t i = 0; i < streams.size(); ++i) streams_[i]->restore(streams[i]);
+    num_steps_ = data::state::number_in(saved, "steps", 0);
+    done_ = data::state::number_in(saved, "done") != 0;
+    num_missing_ = 0;
+    step_.clear();
   }
 
  private:
@@ -200,7 +224,9 @@ class StepsAhead : public DistributedIterator {
               ThreadTeam team(1);
               work();
             },
-            [this] { return make(); }) {}
+            [this] { return make(); }) {
+    ahead_.start();
+  }
 
   std::optional<std::vector<Nest>> next() override {
     auto item = ahead_.next();
@@ -209,6 +235,38 @@ class StepsAhead : public DistributedIterator {
       if (lanes_[replica]) lanes_[replica]->take_over(item->step[replica], *item->copied[replica]);
     }
     return std::move(item->step);
+  }
+
+  Nest save() const override {
+    Nest state;
+    ahead_.look([&](const auto& slots) {
+      std::vector<Nest> steps;
+      for (const auto& slot : slots) {
+        std::optional<Nest> step;
+        if (slot.item) step = Nest::list(slot.item->step);
+        steps.push_back(data::state::item(step, slot.error));
+      }
+      state = Nest::map({{"ahead", Nest::list(std::move(steps))}, {"steps", steps_->save()}});
+    });
+    return state;
+  }
+  void restore(const Nest& saved) override {
+    ahead_.replace([&] {
+      // Those that are not dealt ahead have no steps of their own.
+      steps_->restore(data::state::part(saved, "steps"));
+      typename data::ProducedAhead<Item>::Slots slots;
+      for (const Nest& one : data::state::list_in(saved, "ahead")) {
+        auto& slot = slots.emplace_back();
+        std::optional<Nest> step;
+        data::state::item_in(one, step, slot.error);
+        if (!step) continue;
+        if (step->size() != lanes_.size())
+          throw DataLoss(cat("restore iterator: a step of ", step->size(), " replicas, expected ",
+                             lanes_.size()));
+        slot.item = copied(step->items());
+      }
+      return slots;
+    });
   }
 
  private:
@@ -229,7 +287,10 @@ class StepsAhead : public DistributedIterator {
   std::optional<Item> make() {
     auto step = steps_->next();
     if (!step) return std::nullopt;
-    Item item{std::move(*step), {}};
+    return copied(std::move(*step));
+  }
+  Item copied(std::vector<Nest> step) const {
+    Item item{std::move(step), {}};
     for (std::size_t replica = 0; replica < lanes_.size(); ++replica) {
       item.copied.emplace_back();
       if (!lanes_[replica]) continue;
@@ -241,7 +302,7 @@ class StepsAhead : public DistributedIterator {
 
   std::unique_ptr<DistributedIterator> steps_;
   Lanes lanes_;
-  data::ProducedAhead<Item> ahead_;
+  mutable data::ProducedAhead<Item> ahead_;
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <ATen/detail/CUDAHooksInterface.h>
 
 #include "base/mutex.h"
+#include "data/element_scope.h"
 #include "distribute/context_stack.h"
 #include "distribute/distributed_plans.h"
 #include "distribute/thread_team.h"
@@ -85,6 +86,8 @@ Strategy::~Strategy() {
 }
 
 at::Generator& Strategy::generator(int local_replica) {
+  // A layer in a function of a dataset: the element's, whatever thread calls it.
+  if (data::ElementScope* call = data::ElementScope::current()) return call->generator();
   Random& random = *random_;
   random.notice_seed();
   const auto index = static_cast<std::size_t>(local_replica);

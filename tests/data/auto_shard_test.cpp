@@ -17,7 +17,7 @@ Rows pieces_of(const Dataset<Tensor>& dataset, const InputWorkers& workers) {
 }
 
 Rows worker(const Dataset<Tensor>& dataset, int index, int num_workers, AutoShardPolicy policy) {
-  return pieces_of(dataset.with_options({.auto_shard_policy = policy}),
+  return pieces_of(dataset.with_options({.experimental_distribute = {.auto_shard_policy = policy}}),
                    {.num_workers = num_workers, .replicas_per_worker = 1, .worker = index});
 }
 
@@ -117,7 +117,8 @@ TEST(AutoShardData, OfAnEndlessDatasetIsEndless) {
 }
 
 TEST(AutoShardData, ReplicasOfAWorkerDrawItsPiecesInTurn) {
-  const auto dataset = range(4).batch(4).with_options({.auto_shard_policy = kData});
+  const auto dataset =
+      range(4).batch(4).with_options({.experimental_distribute = {.auto_shard_policy = kData}});
   EXPECT_EQ(pieces_of(dataset, {2, 2, 0}), (Rows{{0}, {2}}));
   EXPECT_EQ(pieces_of(dataset, {2, 2, 1}), (Rows{{1}, {3}}));
 }
@@ -400,7 +401,11 @@ TEST(WorkerPieces, UserIssue10_AWorkerThatNeverGetsRowsIsToldWhenItsPiecesAreMad
   // 17 workers, of which no other test has as many: a text is said once in a process.
   const auto pieces = [](int64_t batch, int w, AutoShardPolicy policy) {
     return said_by([&] {
-      worker_pieces(range(2 * batch).batch(batch).with_options({policy}).plan(), {17, 1, w});
+      worker_pieces(range(2 * batch)
+                        .batch(batch)
+                        .with_options({.experimental_distribute = {.auto_shard_policy = policy}})
+                        .plan(),
+                    {17, 1, w});
     });
   };
   const std::string idle = pieces(18, 9, kData);
@@ -427,7 +432,9 @@ TEST(WorkerPieces, UserIssue23_CuttingIsTheLastStageOverTheUsersOwn) {
   const PlanPtr by_batch = worker_pieces(batches.plan(), {1, 2, 0});
   EXPECT_EQ(by_batch->name(), "legacy_rebatch");
   EXPECT_EQ(by_batch->inputs()[0], batches.plan());
-  const PlanPtr by_rows = worker_pieces(batches.with_options({kOff}).plan(), {2, 1, 1});
+  const PlanPtr by_rows = worker_pieces(
+      batches.with_options({.experimental_distribute = {.auto_shard_policy = kOff}}).plan(),
+      {2, 1, 1});
   EXPECT_EQ(by_rows->name(), "static_rebatch");
   EXPECT_EQ(rows(Dataset<Tensor>(by_rows)), (Rows{{0, 10}, {20, 30}, {40, 50}, {60, 70}}));
 }
@@ -465,10 +472,11 @@ TEST(WorkerPieces, ByRowsCountTheirPieces) {
     for (int64_t batch : {1, 3, 4}) {
       for (int replicas : {2, 3, 4}) {
         for (bool drop : {false, true}) {
-          const auto dataset = range(count)
-                                   .batch(batch, {.drop_remainder = drop})
-                                   .prefetch(1)
-                                   .with_options({.auto_shard_policy = kOff});
+          const auto dataset =
+              range(count)
+                  .batch(batch, {.drop_remainder = drop})
+                  .prefetch(1)
+                  .with_options({.experimental_distribute = {.auto_shard_policy = kOff}});
           const auto pieces = worker_pieces(dataset.plan(), {1, replicas, 0});
           EXPECT_EQ(pieces->cardinality(),
                     static_cast<int64_t>(rows(Dataset<Tensor>(pieces)).size()))
@@ -484,7 +492,8 @@ TEST(WorkerPieces, UserIssue25_PiecesOfAStepAddUpToTheGlobalBatch) {
     for (int64_t batch : {1, 4, 7, 10}) {
       for (int replicas : {2, 3, 4}) {
         const auto pieces =
-            pieces_of(range(3 * batch).batch(batch).with_options({.auto_shard_policy = policy}),
+            pieces_of(range(3 * batch).batch(batch).with_options(
+                          {.experimental_distribute = {.auto_shard_policy = policy}}),
                       {1, replicas, 0});
         for (std::size_t step = 0; step < 3; ++step) {
           std::size_t size = 0;
@@ -512,7 +521,7 @@ TEST(WorkerPieces, Spec114_SparseBatchesStaySparse) {
     return sum;
   };
   for (AutoShardPolicy policy : {kOff, kData}) {
-    const Options options{.auto_shard_policy = policy};
+    const Options options{.experimental_distribute = {.auto_shard_policy = policy}};
     EXPECT_EQ(total(worker_pieces(dataset.batch(3).with_options(options).plan(), {1, 2, 0})), 28);
     EXPECT_EQ(
         total(worker_pieces(dataset.batch(3, {.drop_remainder = true}).with_options(options).plan(),

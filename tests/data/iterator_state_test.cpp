@@ -115,9 +115,12 @@ TEST(IteratorState, OfAnotherPipelineIsRefused) {
   EXPECT_ERROR(pass.restore(from_tensor_slices(at::arange(3)).iterator().save()), DataLoss,
                "no \"value\"");
   auto slices = from_tensor_slices(at::arange(3)).iterator();
-  EXPECT_ERROR(slices.restore(Nest::map({{"row", at::scalar_tensor(7, at::kLong)}})), DataLoss,
-               "outside 0 to 3");
-  EXPECT_ERROR(slices.restore(Nest::map({{"row", at::rand({2})}})), DataLoss, "no number");
+  const auto whole = [](const Tensor& row) {
+    return Nest::map({{"pass", Nest::map({{"row", row}})}, {"seeds", Nest::list({})}});
+  };
+  EXPECT_ERROR(slices.restore(whole(at::scalar_tensor(7, at::kLong))), DataLoss, "outside 0 to 3");
+  EXPECT_ERROR(slices.restore(whole(at::rand({2}))), DataLoss, "no number");
+  EXPECT_ERROR(slices.restore(range(3).shuffle(2).iterator().save()), DataLoss, "");
   auto two = range(3).interleave(tens, {.cycle_length = 2}).iterator();
   EXPECT_ERROR(two.restore(range(3).interleave(tens).iterator().save()), DataLoss, "expected 2");
 }

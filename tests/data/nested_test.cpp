@@ -52,8 +52,12 @@ TEST(FlatMap, HasTheBatchSizeOfItsDatasets) {
   const auto batches = range(2).flat_map([](const Tensor&) { return range(5).batch(2); });
   EXPECT_EQ(batches.plan()->batch_size(), 2);
   EXPECT_EQ(range(2).flat_map(tens).plan()->batch_size(), std::nullopt);
-  EXPECT_EQ(rows(Dataset<Tensor>(
-                worker_pieces(batches.with_options({AutoShardPolicy::kOff}).plan(), {1, 2, 0}))),
+  EXPECT_EQ(rows(Dataset<Tensor>(worker_pieces(
+                batches
+                    .with_options(
+                        {.experimental_distribute = {.auto_shard_policy = AutoShardPolicy::kOff}})
+                    .plan(),
+                {1, 2, 0}))),
             (Rows{{0}, {1}, {2}, {3}, {4}, {0}, {1}, {2}, {3}, {4}}));
 }
 

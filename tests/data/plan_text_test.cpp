@@ -19,7 +19,7 @@ TEST(PlanText, IsATreeOfOperationsWithTheirArguments) {
                            .batch(4, {.drop_remainder = true})
                            .prefetch(kAutotune);
   EXPECT_EQ(to_string(dataset),
-            "prefetch(2)\n"
+            "prefetch(-1)\n"
             "  batch(4, drop_remainder=true)\n"
             "    repeat(-1)\n"
             "      shuffle(100, seed=3, reshuffle_each_iteration=false)\n"
@@ -56,7 +56,8 @@ TEST(PlanText, NamesWhatWasAsked) {
   EXPECT_EQ(to_string(range(4).window(3, {.shift = 1})), "window(3, shift=1)\n  range(0, 4)");
   EXPECT_EQ(to_string(range(4).batch(2).rebatch({1, 2})),
             "rebatch([1, 2])\n  batch(2)\n    range(0, 4)");
-  EXPECT_EQ(to_string(range(4).with_options({AutoShardPolicy::kOff})),
+  EXPECT_EQ(to_string(range(4).with_options(
+                {.experimental_distribute = {.auto_shard_policy = AutoShardPolicy::kOff}})),
             "with_options(auto_shard_policy=OFF)\n  range(0, 4)");
   EXPECT_EQ(to_string(sample_from_datasets<Tensor>({range(1), range(2)}, {.weights = {1, 2}})),
             "sample_from_datasets(weights=[1, 2])\n  range(0, 1)\n  range(0, 2)");

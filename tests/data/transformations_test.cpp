@@ -262,10 +262,12 @@ TEST(Enumerate, HasANumberInItsSpec) {
 
 TEST(WithOptions, CarriesOptionsToWhatIsBuiltOnIt) {
   Options options;
-  options.auto_shard_policy = AutoShardPolicy::kOff;
+  options.experimental_distribute.auto_shard_policy = AutoShardPolicy::kOff;
   const auto dataset = range(4).with_options(options).batch(2).prefetch(1);
-  EXPECT_EQ(dataset.plan()->options().auto_shard_policy, AutoShardPolicy::kOff);
-  EXPECT_EQ(range(4).batch(2).plan()->options().auto_shard_policy, AutoShardPolicy::kAuto);
+  EXPECT_EQ(dataset.plan()->options().experimental_distribute.auto_shard_policy,
+            AutoShardPolicy::kOff);
+  EXPECT_EQ(range(4).batch(2).plan()->options().experimental_distribute.auto_shard_policy,
+            AutoShardPolicy::kAuto);
 }
 
 TEST(WithOptions, ChangesNoElement) {

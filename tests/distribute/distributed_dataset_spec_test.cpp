@@ -95,7 +95,7 @@ TEST(DistributedInput, UserIssue24_ABatchThatDoesNotDivideIsSplitAsEvenlyAsPossi
     auto strategy = mirrored(replicas);
     for (int64_t batch : {1, 5, 7}) {
       const auto off = data::range(2 * batch).batch(batch).with_options(
-          {.auto_shard_policy = data::AutoShardPolicy::kOff});
+          {.experimental_distribute = {.auto_shard_policy = data::AutoShardPolicy::kOff}});
       for (const Step& step : steps_of(strategy->distribute_dataset(off))) {
         const auto [least, most] = std::minmax_element(
             step.begin(), step.end(),
@@ -296,7 +296,7 @@ TEST(DistributedInput, CardinalityIsTheNumberOfSteps) {
     auto strategy = mirrored(replicas);
     for (int64_t count : {0, 5, 8, 12}) {
       const auto off = data::range(count).batch(3).with_options(
-          {.auto_shard_policy = data::AutoShardPolicy::kOff});
+          {.experimental_distribute = {.auto_shard_policy = data::AutoShardPolicy::kOff}});
       for (const auto& dataset :
            {strategy->distribute_dataset(data::range(count).batch(3)),
             strategy->distribute_dataset(off),
@@ -316,8 +316,8 @@ TEST(DistributedInput, CardinalityIsTheNumberOfSteps) {
 TEST(DistributedInput, UserIssue30_UnderOneProcessOffAndDataReadAllRowsAndDifferInTheLastPieces) {
   auto strategy = mirrored(2);
   const auto by = [&](data::AutoShardPolicy policy) {
-    return steps_of(strategy->distribute_dataset(
-        data::range(6).batch(4).with_options({.auto_shard_policy = policy})));
+    return steps_of(strategy->distribute_dataset(data::range(6).batch(4).with_options(
+        {.experimental_distribute = {.auto_shard_policy = policy}})));
   };
   EXPECT_EQ(by(data::AutoShardPolicy::kData), (Steps{{{0, 1}, {2, 3}}, {{4}, {5}}}));
   EXPECT_EQ(by(data::AutoShardPolicy::kOff), (Steps{{{0, 1}, {2, 3}}, {{4, 5}, {}}}));

@@ -44,8 +44,8 @@ TEST(DistributeDataset, ReplicasWithoutRowsGetEmptyPieces) {
 
 TEST(DistributeDataset, WithShardingOffBatchesAreCutByRows) {
   auto strategy = mirrored(2);
-  auto dataset =
-      data::range(6).batch(4).with_options({.auto_shard_policy = data::AutoShardPolicy::kOff});
+  auto dataset = data::range(6).batch(4).with_options(
+      {.experimental_distribute = {.auto_shard_policy = data::AutoShardPolicy::kOff}});
   EXPECT_EQ(steps_of(strategy->distribute_dataset(dataset)),
             (Steps{{{0, 1}, {2, 3}}, {{4, 5}, {}}}));
 }

@@ -155,7 +155,8 @@ distribute::DistributedDataset<Nest> distributed(Strategy& strategy, const Json&
   if (inputs.at("api") == "experimental_distribute_dataset") {
     Elements dataset = pipeline(inputs, InputContext());
     if (inputs.contains("policy"))
-      dataset = dataset.with_options({.auto_shard_policy = policy_of(inputs.at("policy"))});
+      dataset = dataset.with_options(
+          {.experimental_distribute = {.auto_shard_policy = policy_of(inputs.at("policy"))}});
     return strategy.distribute_dataset(dataset, options_of(inputs));
   }
   return strategy.distribute_datasets_from_function(

@@ -29,6 +29,8 @@ uint64_t stream_seed(uint64_t base, int64_t step, int64_t replica);
 /// A number that differs for each caller since the last set_seed: the second half of a seed when
 /// only the global one was given.
 int64_t next_seed_offset();
+/// The same for functions of datasets, which have numbers of their own.
+int64_t next_function_offset();
 
 namespace internal {
 void set_global_seed(int64_t seed);

@@ -18,6 +18,7 @@
 #include "tutti/data/input_context.h"
 #include "tutti/data/plan.h"
 #include "tutti/data/plans.h"
+#include "tutti/data/tracked_pass.h"
 #include "tutti/tensor/static_nest.h"
 
 namespace tutti {
@@ -68,6 +69,14 @@ class DatasetIterator {
  private:
   std::unique_ptr<Iterator> core_;
 };
+
+/// The place of an iterator as part of a checkpoint, `train::Checkpoint({{"iterator", iterator}})`:
+/// a new iterator of an equal pipeline goes on there. Both must be alive.
+template <class Element>
+std::shared_ptr<Trackable> trackable(DatasetIterator<Element>& iterator) {
+  return internal::tracked_pass([&iterator] { return iterator.save(); },
+                                [&iterator](const Nest& state) { iterator.restore(state); });
+}
 
 /// Elements are Tensors, strings (std::string for one, StringTensor), datasets, tuples, pairs,
 /// vectors or maps of them, or Nests. A handle: copies share the plan. A function of the user gets
@@ -208,6 +217,20 @@ class Dataset {
   /// Keeps the elements of the first complete pass in memory; later passes take them from there.
   /// A pass that ends early leaves nothing behind.
   Dataset cache() const { return Dataset(plans::cache(plan_)); }
+  /// Keeps them in the files `filename.index` and `filename.data` instead, also for other programs;
+  /// they do not see when the pipeline changes: remove them then. One pass writes at a time, until
+  /// its end; another one is AlreadyExists meanwhile. Damaged files are DataLoss.
+  Dataset cache(const std::string& filename) const {
+    return Dataset(plans::cache_in_files(plan_, filename));
+  }
+  /// The same in a folder, which is made; a pass beside the one that writes only passes through.
+  Dataset snapshot(const std::string& path, const SnapshotOptions& options = {}) const {
+    return Dataset(plans::snapshot(plan_, path, options));
+  }
+  /// One pass into the folder `path`, for load(path). What is there is replaced at the end.
+  void save(const std::string& path, const SnapshotOptions& options = {}) const {
+    plans::save(*plan_, path, options);
+  }
   /// Elements that have not been seen before, each one integer, bool or string Tensor.
   Dataset unique() const { return Dataset(plans::unique(plan_)); }
   /// Drops elements so that classes are as frequent as `target_dist` says; gives (class, element).
@@ -229,7 +252,8 @@ class Dataset {
   Dataset assert_cardinality(int64_t expected) const {
     return Dataset(plans::assert_cardinality(plan_, expected));
   }
-  /// A thread, on one core, makes elements ahead, `buffer_size` at most; kAutotune: 2; 0: none.
+  /// A thread, on one core, makes elements ahead, `buffer_size` at most; 0: none. kAutotune: 2, and
+  /// more where the buffer runs dry (AutotuneOptions).
   Dataset prefetch(int64_t buffer_size) const {
     return Dataset(plans::prefetch(plan_, buffer_size));
   }
@@ -265,7 +289,7 @@ class Dataset {
   SpecNest element_spec() const { return plan_->element_spec(); }
   const PlanPtr& plan() const { return plan_; }
 
-  DatasetIterator<Element> iterator() const { return DatasetIterator<Element>(plan_->iterator()); }
+  DatasetIterator<Element> iterator() const { return DatasetIterator<Element>(begin_pass(plan_)); }
 
   class Cursor {
    public:

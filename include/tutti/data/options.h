@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "tutti/data/plan.h"
@@ -45,8 +46,9 @@ struct ChooseOptions {
 
 struct MapOptions {
   /// Unset: one call after the other, on the thread of the pass. Else as many calls at once, on
-  /// threads of the pass: the function must be safe to call from several threads. kAutotune: one
-  /// for each core.
+  /// threads of the pass: the function must be safe to call from several threads; it draws random
+  /// numbers from element_random(). The threads also read the input, one at a time. kAutotune: one
+  /// call for each core.
   std::optional<int64_t> num_parallel_calls = std::nullopt;
   /// False: results may overtake each other. Only with num_parallel_calls.
   std::optional<bool> deterministic = std::nullopt;
@@ -87,6 +89,10 @@ struct ShuffleOptions {
   std::optional<int64_t> seed = std::nullopt;
   /// True: each pass has another order (the same ones in each run of a seeded program).
   bool reshuffle_each_iteration = true;
+};
+struct SnapshotOptions {
+  /// "", "GZIP" or "ZLIB"
+  std::string compression = "";
 };
 struct WindowOptions {
   /// Elements from the start of one window to that of the next; unset: its size.

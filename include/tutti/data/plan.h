@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "tutti/data/pipeline_options.h"
 #include "tutti/tensor/nest.h"
 #include "tutti/tensor/tensor_spec.h"
 #include "tutti/tensor/trackable.h"
@@ -23,20 +24,6 @@ inline constexpr int64_t kAutotune = -1;
 /// `shard(kShardHint, kShardHint)`: the place where AutoShardPolicy::kHint puts the worker's shard.
 /// Until then a pass over it is FailedPrecondition.
 inline constexpr int64_t kShardHint = -1;
-
-/// How distribute_dataset gives each of several workers its part of the data. With one worker there
-/// is nothing to share out; the policy then only says how batches are cut for its replicas.
-enum class AutoShardPolicy {
-  kOff = -1,  ///< every worker sees all the data
-  kAuto = 0,  ///< kFile where every source reads files, at least one a worker; else kData
-  kFile = 1,  ///< each worker reads every num_workers-th file
-  kData = 2,  ///< each worker takes every num_workers-th piece of a batch
-  kHint = 3   ///< shard(kShardHint, kShardHint) becomes the worker's shard
-};
-
-struct Options {
-  AutoShardPolicy auto_shard_policy = AutoShardPolicy::kAuto;
-};
 
 /// Rows of tensors: column c of row i is `columns[c][i]`, and `structure` says how a row's columns
 /// are nested. What is handed out is the caller's own: writing into it leaves the table alone.
@@ -69,7 +56,7 @@ class Iterator {
 
   /// Not null: the elements from here on are rows of this table (which lives as long as the
   /// iterator), and next_rows may be called instead of next. Batches are then cut in one read.
-  /// Never changes from one table to another, or back to null.
+  /// Never changes from one table to another, or back to null, but by restore.
   virtual const RowTable* table() const { return nullptr; }
   /// Appends the indices of up to `count` next elements; fewer at the end. Those in front of one
   /// that throws have been appended then.
@@ -117,7 +104,8 @@ class Plan : public NestObject {
   virtual std::optional<int64_t> batch_size() const {
     return inputs_.size() == 1 ? inputs_[0]->batch_size() : std::nullopt;
   }
-  virtual Options options() const { return inputs_.empty() ? Options{} : inputs_[0]->options(); }
+  /// What with_options said anywhere in the pipeline; of several inputs the last one counts.
+  virtual Options options() const;
   /// True: a pass over it runs functions of the user, which may take long. Not for what a prefetch
   /// makes on its own thread, nor for what a full cache keeps.
   virtual bool runs_functions() const {
@@ -144,6 +132,10 @@ class Plan : public NestObject {
     return nullptr;
   }
   const std::vector<std::shared_ptr<const Plan>>& inputs() const { return inputs_; }
+  /// Where the seeds of its passes stand, which a pass does not have: part of what begin_pass's
+  /// iterators save. None without seeds.
+  virtual Nest save_seeds() const { return {}; }
+  virtual void restore_seeds(const Nest& state) const {}
 
   std::string nest_text() const override;
   std::shared_ptr<const NestObject> nest_spec() const override;
@@ -153,6 +145,11 @@ class Plan : public NestObject {
 };
 
 using PlanPtr = std::shared_ptr<const Plan>;
+
+/// A pass over a whole pipeline, as its options say: what Dataset::iterator gives. Its state has
+/// the seeds of all the plans in it, so that the passes to come have the orders that they would
+/// have had where it was saved.
+std::unique_ptr<Iterator> begin_pass(const PlanPtr& plan);
 
 /// The pipeline as a tree, one line an operation with its arguments, the last one first and what it
 /// reads below it, two columns further in:

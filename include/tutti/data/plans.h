@@ -79,6 +79,10 @@ PlanPtr rejection_resample(PlanPtr input, NestToNumber class_of, std::vector<dou
 PlanPtr ignore_errors(PlanPtr input, const IgnoreErrorsOptions& options);
 PlanPtr assert_cardinality(PlanPtr input, int64_t expected);
 PlanPtr cache(PlanPtr input);
+PlanPtr cache_in_files(PlanPtr input, const std::string& filename);
+PlanPtr snapshot(PlanPtr input, const std::string& path, const SnapshotOptions& options);
+void save(const Plan& plan, const std::string& path, const SnapshotOptions& options);
+PlanPtr load(const std::string& path);
 PlanPtr prefetch(PlanPtr input, int64_t buffer_size);
 PlanPtr shard(PlanPtr input, int64_t num_shards, int64_t index);
 PlanPtr concatenate(PlanPtr first, PlanPtr second);

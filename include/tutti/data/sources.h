@@ -99,6 +99,13 @@ Dataset<std::string> text_lines(const File& file) {
   return text_lines(std::vector<std::string>{std::string(file)});
 }
 
+/// What Dataset::save wrote. NotFound, or DataLoss for damaged files, now or at the element.
+/// `Element`: the type that was saved, or Nest for any.
+template <class Element = Nest>
+Dataset<Element> load(const std::string& path) {
+  return Dataset<Element>(plans::load(path));
+}
+
 /// Tuples of one element of each; as long as the shortest.
 template <class... Elements>
 Dataset<std::tuple<Elements...>> zip(const Dataset<Elements>&... datasets) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tutti/data/plan.h"
+#include "tutti/data/tracked_pass.h"
 #include "tutti/distribute/values.h"
 #include "tutti/tensor/static_nest.h"
 #include "tutti/tensor/tensor_spec.h"
@@ -21,6 +22,9 @@ class DistributedIterator {
   virtual ~DistributedIterator() = default;
   /// The next step, or nothing at the end (which is sticky).
   virtual std::optional<std::vector<Nest>> next() = 0;
+  /// As data::Iterator's, with the steps that are made ahead. By default FailedPrecondition.
+  virtual Nest save() const;
+  virtual void restore(const Nest& state);
 };
 
 class DistributedPlan {
@@ -91,6 +95,9 @@ class DistributedDatasetIterator {
     if (!step) return std::nullopt;
     return internal::PerReplicaElement<Element>::make(std::move(*step));
   }
+  /// data::Iterator's: where this pass stands, and going on there with the same number of replicas.
+  Nest save() const { return core_->save(); }
+  void restore(const Nest& state) { core_->restore(state); }
   /// The dataset's.
   DistributedSpec element_spec() const {
     return DistributedSpec(plan_->replica_spec(), plan_->num_local_replicas());
@@ -100,6 +107,13 @@ class DistributedDatasetIterator {
   std::shared_ptr<DistributedPlan> plan_;
   std::unique_ptr<DistributedIterator> core_;
 };
+
+/// The place of an iterator as part of a checkpoint; both must be alive.
+template <class Element>
+std::shared_ptr<Trackable> trackable(DistributedDatasetIterator<Element>& iterator) {
+  return data::internal::tracked_pass([&iterator] { return iterator.save(); },
+                                      [&iterator](const Nest& state) { iterator.restore(state); });
+}
 
 /// A handle; copies share the plan. Every `for` and every iterator() starts from the beginning;
 /// a shuffle has another order then. Replicas for which a step has no rows left get zero rows. With

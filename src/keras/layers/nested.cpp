@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "data/element_scope.h"
 #include "tutti/base/seed.h"
 #include "tutti/distribute/strategy.h"
 
@@ -47,6 +48,7 @@ void LayerRandom::build() {
 }
 
 at::Generator& LayerRandom::generator(const LayerImpl& layer) {
+  if (data::ElementScope* call = data::ElementScope::current()) return call->generator(seed_);
   distribute::ReplicaContext* replica = distribute::get_replica_context();
   const int local = replica != nullptr ? replica->local_replica_id() : 0;
   distribute::Strategy& strategy = distribute::get_strategy();

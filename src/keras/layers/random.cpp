@@ -1,5 +1,6 @@
 #include "keras/layers/random.h"
 
+#include "data/element_scope.h"
 #include "tutti/base/error.h"
 #include "tutti/base/seed.h"
 #include "tutti/base/text.h"
@@ -13,6 +14,7 @@ void RandomStreams::prepare() {
 }
 
 at::Generator& RandomStreams::generator(const std::string& layer) {
+  if (data::ElementScope* call = data::ElementScope::current()) return call->generator(seed_);
   const distribute::ReplicaContext* replica = distribute::get_replica_context();
   const int local = replica != nullptr ? replica->local_replica_id() : 0;
   return seed_ ? own(local, layer) : distribute::get_strategy().generator(local);
