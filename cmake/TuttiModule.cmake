@@ -49,7 +49,9 @@ function(tutti_messages target)
       COMMAND protobuf::protoc --cpp_out=${made} -I ${PROJECT_SOURCE_DIR}/proto ${message}
       DEPENDS ${PROJECT_SOURCE_DIR}/proto/${message} VERBATIM)
     target_sources(${target} PRIVATE ${output}.cc ${output}.h)
+    list(APPEND outputs ${output}.h)
   endforeach()
+  add_custom_target(tutti_message_classes DEPENDS ${outputs})  # for tools that read sources
   target_include_directories(${target} SYSTEM PRIVATE ${made})
   target_link_libraries(${target} PRIVATE protobuf::libprotobuf)
   set_target_properties(${target} PROPERTIES CXX_VISIBILITY_PRESET hidden)
