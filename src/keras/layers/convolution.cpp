@@ -40,7 +40,7 @@ class ConvolutionLayer : public ConfiguredLayer<Arguments> {
     if (input.dim() == static_cast<int64_t>(kN) + 2 && input.size(-1) == channels) return;
     throw InvalidArgument(cat(this->class_name(), " [", this->name(), "]: input of shape ",
                               shape_text(input.sizes()), ", expected (batch, ", kAxisNames[kN - 1],
-                              ", ", channels, "), the channels that it was built with");
+                              ", ", channels, "), the channels that it was built with"));
   }
   /// `weight` [filters, channels / groups, window…].
   Tensor convolve(Tensor images, const Tensor& weight, const Tensor& bias, int64_t groups) const {

@@ -120,16 +120,20 @@ class GroupNormalizationImpl final : public AffineLayer<GroupNormalizationArgume
   }
   Tensor call(const Tensor& input, bool training) override {
     const Tensor x = widened(input);
-    if (x.numel() == 0) {  // LibTorch's wants rows
-      Tensor output = x;
-      if (const Tensor scale = gamma(); scale.defined())
-        output = output * spread(scale, {axis_}, x);
-      return narrowed(output);
-    }
     const int64_t groups = options().groups == -1 ? channels_ : options().groups;
-    const Tensor channels_second = x.movedim(axis_, 1);
-    return narrowed(at::group_norm(channels_second, groups, gamma(), beta(), options().epsilon)
-                        .movedim(1, axis_));
+    // By hand, and not by at::group_norm: that has a crash in its backward when only the weights'
+    // gradients of channels-last images are asked for (2.13), and wants rows.
+    const Tensor last = x.movedim(axis_, -1);
+    const int64_t rows = x.size(0), places = rows == 0 ? 0 : x.numel() / (rows * channels_);
+    const Tensor grouped = last.reshape({rows, places, groups, channels_ / groups});
+    const auto [variance, mean] = at::var_mean(grouped, at::IntArrayRef{1, 3}, /*correction=*/0,
+                                               /*keepdim=*/true);
+    Tensor factor = (variance + options().epsilon).rsqrt();
+    const Shape shape{1, 1, groups, channels_ / groups};
+    if (const Tensor scale = gamma(); scale.defined()) factor = factor * scale.view(shape);
+    Tensor offset = -mean * factor;
+    if (const Tensor shift = beta(); shift.defined()) offset = offset + shift.view(shape);
+    return narrowed(at::addcmul(offset, grouped, factor).reshape(last.sizes()).movedim(-1, axis_));
   }
 
  private:

@@ -82,8 +82,12 @@ class PoolingImpl final : public ConfiguredLayer<PoolingArguments<Size>> {
     return averages(at::constant_pad_nd(images, pads), 1) / averages(inside, 1);
   }
   Tensor averages(const Tensor& images, std::optional<int64_t> divisor) const {
-    return kN == 3 ? at::avg_pool3d(images, kernel_, stride_, 0, false, true, divisor)
-                   : at::avg_pool2d(images, kernel_, stride_, 0, false, true, divisor);
+    if (kN != 3) return at::avg_pool2d(images, kernel_, stride_, 0, false, true, divisor);
+    // Not made for half precision on CPUs.
+    const bool wide = images.is_cpu() && at::isReducedFloatingType(images.scalar_type());
+    return at::avg_pool3d(wide ? images.to(at::kFloat) : images, kernel_, stride_, 0, false, true,
+                          divisor)
+        .to(images.scalar_type());
   }
 
   Window<kN> window_;

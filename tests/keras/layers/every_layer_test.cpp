@@ -202,13 +202,16 @@ TEST(EveryLayer, ABatchWithoutRowsGoesThroughAndBack) {
   }
 }
 
-TEST(EveryLayer, ComputesInHalfPrecisionOnFloat32Weights) {
+class HalfPrecision : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(HalfPrecision, EveryLayerComputesInItOnFloat32Weights) {
+  const at::ScalarType half_dtype = DTypePolicy(GetParam()).compute_dtype();
   for (const Case& one : every_layer()) {
     SCOPED_TRACE(one.layer->name());
     std::string config = one.layer->config();
     const Layer half = layer_from_config(one.layer->class_name(),
-                                         config.insert(1, "\"dtype\":\"mixed_bfloat16\","));
-    EXPECT_EQ(half->dtype_policy().name(), "mixed_bfloat16");
+                                         config.insert(1, cat("\"dtype\":\"", GetParam(), "\",")));
+    EXPECT_EQ(half->dtype_policy().name(), GetParam());
     std::vector<Tensor> inputs = batches(one, 2);
     const Tensor expected = (*one.layer)(inputs, {})[0];
     half->build_for(shapes(inputs));
@@ -216,7 +219,7 @@ TEST(EveryLayer, ComputesInHalfPrecisionOnFloat32Weights) {
     GradientTape tape({.persistent = true});
     for (Tensor& input : inputs) tape.watch(input);
     const Tensor output = (*half)(inputs, {})[0];
-    EXPECT_EQ(output.scalar_type(), at::kBFloat16);
+    EXPECT_EQ(output.scalar_type(), half_dtype);
     EXPECT_TENSOR_NEAR(output, expected, .05);
     const Tensor target = output.to(at::kFloat).sum();
     for (const Tensor& gradient : tape.gradient(target, inputs))
@@ -227,6 +230,8 @@ TEST(EveryLayer, ComputesInHalfPrecisionOnFloat32Weights) {
     }
   }
 }
+INSTANTIATE_TEST_SUITE_P(Policies, HalfPrecision,
+                         ::testing::Values("mixed_bfloat16", "mixed_float16"));
 
 TEST(EveryLayer, TakesDtypeAndTrainableAsOptions) {
   const Dense dense(2, {.trainable = false, .dtype = "float64"});

@@ -33,7 +33,7 @@ TEST(Merging, BroadcastsAndAddsAxesBehindTheBatch) {
 
 TEST(Merging, SaysWhichShapesDoNotFit) {
   EXPECT_ERROR(merged(Add(), {wave({2, 3}), wave({2, 4})}), InvalidArgument,
-               "shapes (2, 3), (2, 4), expected shapes that broadcast");
+               "shapes (None, 3), (None, 4), expected shapes that broadcast");
   EXPECT_ERROR(merged(Add(), {wave({2, 3})}), InvalidArgument, "at least two inputs");
   EXPECT_ERROR(merged(Subtract(), {wave({2}), wave({2}), wave({2})}), InvalidArgument,
                "exactly two inputs");

@@ -69,6 +69,16 @@ TEST(GroupNormalization, GroupsMustDivideTheChannels) {
   EXPECT_TENSOR_NEAR(GroupNormalization({.groups = -1})(images), each, 1e-4);
 }
 
+TEST(GroupNormalization, HasGradientsOfItsWeightsAlone) {
+  const GroupNormalization norm({.groups = 2});
+  const Tensor x = wave({2, 3, 3, 4});
+  GradientTape tape;
+  const Tensor y = norm(x);
+  const auto gradients = tape.gradient((y * y).sum(), norm->trainable_weights());
+  EXPECT_TENSOR_NEAR(gradients[0], 2 * (y * y).sum({0, 1, 2}), 1e-3);
+  EXPECT_TENSOR_NEAR(gradients[1], 2 * y.sum({0, 1, 2}), 1e-3);
+}
+
 TEST(RMSNormalization, GivesKerasNumbers) {
   const Tensor row = at::tensor({1.f, 2.f, 3.f, 6.f}).view({1, 4});
   EXPECT_TENSOR_NEAR(RMSNormalization()(row),
