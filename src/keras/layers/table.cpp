@@ -16,8 +16,8 @@ Layer layer_from_config(const std::string& class_name, const std::string& config
                        member<Shape>(json, "input_shape", {}),
                        member<bool>(json, "trainable", true), dtype.empty() ? "float32" : dtype};
   for (const LayerFamily& family :
-       {core_layers(), activation_layers(), convolution_layers(), merging_layers(),
-        batch_normalization_layers(), normalization_layers(), pooling_layers(),
+       {core_layers(), activation_layers(), convolution_layers(), transposed_convolution_layers(),
+        merging_layers(), batch_normalization_layers(), normalization_layers(), pooling_layers(),
         regularization_layers(), reshaping_layers()}) {
     for (const LayerEntry& entry : family) {
       if (class_name != entry.class_name) continue;
