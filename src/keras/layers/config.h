@@ -41,6 +41,7 @@ using LayerFamily = std::span<const LayerEntry>;
 LayerFamily core_layers();
 LayerFamily activation_layers();
 LayerFamily convolution_layers();
+LayerFamily transposed_convolution_layers();
 LayerFamily merging_layers();
 LayerFamily batch_normalization_layers();
 LayerFamily normalization_layers();

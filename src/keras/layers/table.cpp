@@ -39,6 +39,7 @@ Layer layer_from_json(const std::string& class_name, const Json& json, const Lay
   for (const LayerFamily& family : {core_layers(),
                                     activation_layers(),
                                     convolution_layers(),
+                                    transposed_convolution_layers(),
                                     merging_layers(),
                                     batch_normalization_layers(),
                                     normalization_layers(),

@@ -8,8 +8,8 @@ namespace tutti::keras::layers {
 namespace {
 
 const Tensor& values() {
-  static const Tensor x = at::tensor({-2.f, -.5f, .25f, .75f, 3.f, 8.f}).view({1, 6});
-  return x;
+  static const Tensor kNumbers = at::tensor({-2.f, -.5f, .25f, .75f, 3.f, 8.f}).view({1, 6});
+  return kNumbers;
 }
 Tensor row(const std::vector<float>& numbers) { return at::tensor(numbers).unsqueeze(0); }
 

@@ -39,7 +39,7 @@ struct DenseOptions {
   Initializer bias_initializer = initializers::Zeros();
   Regularizer kernel_regularizer = {};
   Regularizer bias_regularizer = {};
-  /// Of the output, divided by the rows of the batch.
+  /// Of the output of each replica's last call, divided by the rows of its batch.
   Regularizer activity_regularizer = {};
   Constraint kernel_constraint = {};
   Constraint bias_constraint = {};
