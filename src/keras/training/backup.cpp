@@ -124,6 +124,18 @@ bool TrainLoop::take_metrics(Model& model, const io::TensorFile& file, int64_t c
   return true;
 }
 
+namespace {
+void take_position(const Json& json, TrainingPosition& position) {
+  position.epoch = member<int64_t>(json, "epoch", 0);
+  position.step = member<int64_t>(json, "step", 0);
+  position.in_pass = member<bool>(json, "in_pass", false);
+  position.passes = member<int64_t>(json, "passes", 0);
+  position.pass_begin = member<int64_t>(json, "pass_begin", 0);
+  position.pass_steps = member<int64_t>(json, "pass_steps", 0);
+  position.seed = member<uint64_t>(json, "seed", position.seed);
+}
+}  // namespace
+
 int64_t TrainLoop::resume() {
   position_.seed = training_->seed();
   if (!position_.resume_from) return options_.initial_epoch;
@@ -138,13 +150,7 @@ int64_t TrainLoop::resume() {
                               member<int>(json, "format", 0), ", expected a backup of format ",
                               kFormatVersion, "; give BackupAndRestore a folder of its own"));
   }
-  position_.epoch = member<int64_t>(json, "epoch", 0);
-  position_.step = member<int64_t>(json, "step", 0);
-  position_.in_pass = member<bool>(json, "in_pass", false);
-  position_.passes = member<int64_t>(json, "passes", 0);
-  position_.pass_begin = member<int64_t>(json, "pass_begin", 0);
-  position_.pass_steps = member<int64_t>(json, "pass_steps", 0);
-  position_.seed = member<uint64_t>(json, "seed", position_.seed);
+  take_position(json, position_);
 
   // The last pass is begun again: to go on in it, or only for a batch whose shapes make what is not
   // there yet.
