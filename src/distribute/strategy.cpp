@@ -104,7 +104,10 @@ at::Generator& Strategy::generator(int local_replica) {
   return stream.generator;
 }
 
-int64_t Strategy::random_step() const { return random_->step.load(std::memory_order_relaxed); }
+int64_t Strategy::random_step() const {
+  random_->notice_seed();
+  return random_->step.load(std::memory_order_relaxed);
+}
 
 void Strategy::set_random_step(int64_t step) {
   if (step < 0)
