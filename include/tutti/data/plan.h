@@ -72,9 +72,9 @@ class Iterator {
   virtual void restore(const Nest& state);
 };
 
-/// The place of a pass as a part of a train::Checkpoint, which is restored into a new iterator of an
-/// equal pipeline. The iterator must outlive it. Only the pipeline itself finds out that a state is
-/// another one's: objects of earlier names have theirs then.
+/// The place of a pass as a part of a train::Checkpoint, which is restored into a new iterator of
+/// an equal pipeline. The iterator must outlive it. Only the pipeline itself finds out that a state
+/// is another one's: objects of earlier names have theirs then.
 std::shared_ptr<Trackable> trackable(Iterator& iterator);
 
 /// A description of a pipeline: immutable but for caches and reshuffling seeds, shared by all who
