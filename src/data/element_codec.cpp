@@ -60,7 +60,11 @@ class Reader {
         std::vector<std::string> keys;
         std::vector<Nest> items;
         for (uint64_t left = count(1); left > 0; --left) {
-          if (tag == kMap) keys.emplace_back(text());
+          if (tag == kMap) {
+            std::string key(text());
+            if (!keys.empty() && key <= keys.back()) damaged();  // as a nest has them
+            keys.push_back(std::move(key));
+          }
           items.push_back(nest(depth + 1));
         }
         const NestKind kind = tag == kTuple  ? NestKind::kTuple
