@@ -1,9 +1,7 @@
 // The files of a saved dataset of one shard: the first two bytes say how many of the others are
 // the index, the rest is the data file.
 
-#include <sys/stat.h>
-
-#include <cstdio>
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
