@@ -9,6 +9,7 @@
 #include "tutti/collectives/communicator.h"
 #include "tutti/compat/v1.h"
 #include "tutti/data/dataset.h"
+#include "tutti/data/experimental.h"
 #include "tutti/data/readers.h"
 #include "tutti/datasets/datasets.h"
 #include "tutti/distribute/config.h"

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "data/iteration.h"
@@ -60,7 +61,11 @@ class Reader {
         std::vector<std::string> keys;
         std::vector<Nest> items;
         for (uint64_t left = count(1); left > 0; --left) {
-          if (tag == kMap) keys.emplace_back(text());
+          if (tag == kMap) {
+            std::string key(text());
+            if (!keys.empty() && key <= keys.back()) damaged();  // as a nest has them
+            keys.push_back(std::move(key));
+          }
           items.push_back(nest(depth + 1));
         }
         const NestKind kind = tag == kTuple  ? NestKind::kTuple
@@ -102,10 +107,13 @@ class Reader {
     const uint64_t dims = count(8);
     if (dims > kMostDims) damaged();
     entries = 1;
+    int64_t extent = 1;  // without the sizes that are 0: the strides must fit too
     std::vector<int64_t> sizes;
     for (uint64_t d = 0; d < dims; ++d) {
       const uint64_t size = number();
-      if (size > INT64_MAX || __builtin_mul_overflow(entries, size, &entries)) damaged();
+      if (size > INT64_MAX || __builtin_mul_overflow(extent, std::max<uint64_t>(size, 1), &extent))
+        damaged();
+      entries *= size;
       sizes.push_back(static_cast<int64_t>(size));
     }
     return sizes;
