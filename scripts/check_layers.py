@@ -4,7 +4,8 @@
 - a file of module W includes only W and the modules W may use;
 - no public header includes torch/torch.h or gRPC, and none but tutti/tutti.h includes more of
   LibTorch than ATen/core/Tensor.h and c10;
-- there are at most 120 public headers, tests/ and examples/ aside; an example includes only those.
+- there are at most 120 public headers, tests/ and examples/ aside; an example includes only those;
+- tutti/tutti.h, "all of it", reaches every one of them.
 """
 import re
 import sys
@@ -65,6 +66,16 @@ def check_public_header(path):
             yield f'includes the private header "{include}"'
 
 
+def reached_from(path, seen):
+    """The public headers that `path` includes, and those that they include."""
+    for include in includes(path):
+        header = ROOT / "include" / include
+        if header.exists() and header not in seen:
+            seen.add(header)
+            reached_from(header, seen)
+    return seen
+
+
 def main():
     layers, private = read_layers()
     errors = []
@@ -86,6 +97,9 @@ def main():
             note(path, check_module_file(path, word, layers))
         elif word != ALL:
             note(path, [f"folder {word} has no line in cmake/layers.txt"])
+    everything = ROOT / "include/tutti/tutti.h"
+    reached = reached_from(everything, {everything})
+    note(everything, (f'does not reach "{path.relative_to(ROOT / "include")}"' for path in public if path not in reached))
     for path in sorted((ROOT / "src").rglob("*.[hc]*")):
         word = path.relative_to(ROOT / "src").parts[0]
         if word in layers:

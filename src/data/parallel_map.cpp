@@ -1,6 +1,6 @@
 // map with several calls at once.
 
-#include <algorithm>
+#include <chrono>
 #include <list>
 
 #include "data/element_scope.h"
@@ -20,6 +20,14 @@ struct Slot {
   std::exception_ptr error;
   bool finished = false;
 };
+
+std::size_t bytes_of(const Nest& element) {
+  std::size_t bytes = 0;
+  element.for_each([&](const Tensor& leaf) {
+    if (leaf.defined() && !leaf.is_sparse()) bytes += leaf.nbytes();
+  });
+  return bytes;
+}
 
 /// Each thread reads an element of the input, one thread at a time, and calls the function for it.
 /// Reading and calling go on as long as there is room for results.
@@ -44,23 +52,10 @@ class ParallelMapPass : public Iterator {
   }
 
   std::optional<Nest> next() override {
-    start();
-    std::unique_lock<Mutex> lock(mutex_);
-    if (pausing_) {
-      pausing_ = false;
-      room_.notify_all();
-    }
-    auto found = slots_.end();
-    ready_.wait(lock, [&] {
-      found = first_finished();
-      return found != slots_.end() || (ended_ && slots_.empty());
-    });
-    if (found == slots_.end()) return std::nullopt;
-    Slot slot = std::move(*found);
-    slots_.erase(found);
-    const bool wake = waiting_for_room_ > 0;
-    lock.unlock();
-    if (wake) room_.notify_one();
+    if (taken_.empty()) take();
+    if (taken_.empty()) return std::nullopt;
+    Slot slot = std::move(taken_.front());
+    taken_.pop_front();
     if (slot.error) std::rethrow_exception(slot.error);
     return std::move(slot.result);
   }
@@ -69,7 +64,9 @@ class ParallelMapPass : public Iterator {
     std::unique_lock<Mutex> lock(mutex_);
     pause(lock);
     std::vector<Nest> results;
-    for (const Slot& slot : slots_) results.push_back(state::item(slot.result, slot.error));
+    for (const auto* slots : {&taken_, &slots_}) {
+      for (const Slot& slot : *slots) results.push_back(state::item(slot.result, slot.error));
+    }
     return Nest::map({{"input", input_->save()},
                       {"calls", seeds_.save()},
                       {"results", Nest::list(std::move(results))},
@@ -78,37 +75,93 @@ class ParallelMapPass : public Iterator {
   void restore(const Nest& saved) override {
     std::unique_lock<Mutex> lock(mutex_);
     pause(lock);
+    taken_.clear();
     slots_.clear();
+    num_finished_ = 0;
     input_->restore(state::part(saved, "input"));
     seeds_.restore(state::part(saved, "calls"));
     for (const Nest& result : state::list_in(saved, "results")) {
       Slot& slot = slots_.emplace_back();
       slot.finished = true;
+      ++num_finished_;
       state::item_in(result, slot.result, slot.error);
     }
     ended_ = state::number_in(saved, "ended") != 0;
   }
 
  private:
-  // Room for results behind one that takes longer.
+  // Room for results behind one that takes longer. Of small ones there is more, and they are taken
+  // several at a time: to wake a thread for each would take longer than many a call.
   static constexpr std::size_t kSlotsPerCall = 2;
+  static constexpr std::size_t kSmallSlotsPerCall = 8;
+  static constexpr std::size_t kBytesOfSmall = 128 << 10;
+  /// What the thread that takes sleeps for.
+  enum class Sleep { kNot, kHalf, kFirst, kPause };
+  /// How long it sleeps for half of the slots before the first result will do.
+  static constexpr std::chrono::microseconds kPatience{200};
 
   /// From here to next() no element is read and no call is under way: the seeds of the plans
   /// below stay as they are too.
   void pause(std::unique_lock<Mutex>& lock) const {
     pausing_ = true;
+    sleep_ = Sleep::kPause;
     ready_.wait(lock, [this] { return busy_ == 0; });
+    sleep_ = Sleep::kNot;
   }
   void start() {
     if (pool_) return;
     pool_.emplace(calls_, settings_.cores_per_thread);
     for (int i = 0; i < calls_; ++i) pool_->submit([this] { work(); });
   }
-  std::list<Slot>::iterator first_finished() {
-    if (!in_order_)
-      return std::find_if(slots_.begin(), slots_.end(),
-                          [](const Slot& slot) { return slot.finished; });
-    return !slots_.empty() && slots_.front().finished ? slots_.begin() : slots_.end();
+  /// Everything that may be given out next, at least one slot unless the data are at their end.
+  void take() {
+    start();
+    std::unique_lock<Mutex> lock(mutex_);
+    if (pausing_) {
+      pausing_ = false;
+      room_.notify_all();
+    }
+    if (!has_first()) {
+      sleep_ = Sleep::kHalf;
+      if (small_.value_or(false)) ready_.wait_for(lock, kPatience, [this] { return has_half(); });
+      sleep_ = Sleep::kFirst;
+      ready_.wait(lock, [this] { return has_first() || is_over(); });
+      sleep_ = Sleep::kNot;
+    }
+    for (auto slot = slots_.begin(); slot != slots_.end();) {
+      const auto next = std::next(slot);
+      if (slot->finished) {
+        taken_.splice(taken_.end(), slots_, slot);
+        --num_finished_;
+        if (!small_.value_or(false)) break;
+      } else if (in_order_) {
+        break;
+      }
+      slot = next;
+    }
+    const bool wake = waiting_for_room_ > 0;
+    lock.unlock();
+    if (wake) room_.notify_all();
+  }
+  bool is_over() const { return ended_ && slots_.empty(); }
+  bool has_first() const {
+    return in_order_ ? !slots_.empty() && slots_.front().finished : num_finished_ > 0;
+  }
+  bool has_half() const {
+    return num_finished_ >= most_slots_ / 2 || (ended_ && num_finished_ == slots_.size());
+  }
+  bool is_awaited() const {
+    switch (sleep_) {
+      case Sleep::kNot:
+        return false;
+      case Sleep::kHalf:
+        return has_half();
+      case Sleep::kFirst:
+        return has_first() || is_over();
+      case Sleep::kPause:
+        return busy_ == 0;
+    }
+    return true;
   }
   void work() {
     at::NoGradGuard no_grad;
@@ -123,7 +176,7 @@ class ParallelMapPass : public Iterator {
       ++busy_;
       if (Slot* slot = read(lock)) finish(*slot, lock);
       --busy_;
-      ready_.notify_one();
+      if (is_awaited()) ready_.notify_one();
     }
   }
   /// The slot of the next element, which stands in element_; null at the end, or when it threw.
@@ -146,6 +199,7 @@ class ParallelMapPass : public Iterator {
     if (error) {
       slot.error = error;
       slot.finished = true;
+      ++num_finished_;
       return nullptr;
     }
     slot.result = std::move(element);  // the argument, until there is a result
@@ -165,9 +219,14 @@ class ParallelMapPass : public Iterator {
       error = std::current_exception();
     }
     lock.lock();
+    if (result && !small_) {
+      small_ = bytes_of(*result) <= kBytesOfSmall;
+      if (*small_) most_slots_ = kSmallSlotsPerCall * static_cast<std::size_t>(calls_);
+    }
     slot.result = std::move(result);
     slot.error = error;
     slot.finished = true;
+    ++num_finished_;
   }
 
   PassSettings settings_;
@@ -176,15 +235,19 @@ class ParallelMapPass : public Iterator {
   CallSeeds seeds_;
   int calls_;
   std::size_t most_slots_;
+  std::optional<bool> small_;  // the first result
   bool in_order_;
   mutable Mutex mutex_;
   mutable ConditionVariable room_;   // for the threads
   mutable ConditionVariable ready_;  // for who takes
   std::list<Slot> slots_;            // in the order of the elements
+  std::size_t num_finished_ = 0;     // of them
+  std::list<Slot> taken_;            // of the thread that takes: finished, in front of slots_
   int waiting_for_room_ = 0;
   int busy_ = 0;
   bool reading_ = false;
   mutable bool pausing_ = false;
+  mutable Sleep sleep_ = Sleep::kNot;
   bool ended_ = false;
   bool stop_ = false;
   std::optional<WorkerPool> pool_;  // ends before what its tasks use

@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <dlfcn.h>
 
+#include "tensor/cpu_memory.h"
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
 #include "tutti/data/plan.h"
@@ -29,6 +30,7 @@ void check_parallel_calls(const char* operation, int64_t num_parallel_calls) {
 }
 
 WorkerPool::WorkerPool(int threads, int cores) {
+  keep_freed_memory();  // what a call frees, the next one takes
   for (int i = 0; i < threads; ++i)
     threads_.emplace_back([this, cores] { on_cores(cores, [this] { work(); }); });
 }

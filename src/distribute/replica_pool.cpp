@@ -9,7 +9,7 @@
 #include "base/environment.h"
 #include "collectives/in_process.h"
 #include "distribute/context_stack.h"
-#include "distribute/cpu_memory.h"
+#include "tensor/cpu_memory.h"
 #include "tutti/base/log.h"
 #include "tutti/distribute/strategy.h"
 

@@ -57,18 +57,27 @@ TEST(ParallelPasses, OutOfOrderGiveWhatIsReady) {
   EXPECT_FALSE(pass.next());
 }
 
-TEST(ParallelPasses, ReadNoFurtherAheadThanTheirBuffer) {
+/// What two calls at once have read when one result was taken.
+int read_ahead(const Tensor& result) {
   std::atomic<int> read{0};
   auto pass = range(1000)
                   .map([&](const Tensor& x) {
                     ++read;
                     return x;
                   })
-                  .map([](const Tensor& x) { return x; }, {.num_parallel_calls = 2})
+                  .map([&](const Tensor&) { return result; }, {.num_parallel_calls = 2})
                   .iterator();
   pass.next();
+  pass.next();
   sleep_ms(30);
-  EXPECT_LE(read, 1 + 4) << "two results for each call, behind the one that was taken";
+  return read;
+}
+
+TEST(ParallelPasses, ReadNoFurtherAheadThanTheirBuffer) {
+  EXPECT_LE(read_ahead(at::zeros({1 << 20})), 2 + 4)
+      << "two results for each call, behind those that were taken";
+  EXPECT_LE(read_ahead(at::zeros({1})), 2 + 16 + 16)
+      << "of small ones eight for each call, behind as many that are given out together";
 }
 
 TEST(ParallelPasses, BeginWithTheFirstElementUnlessWarm) {

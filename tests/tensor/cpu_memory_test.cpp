@@ -1,4 +1,4 @@
-#include "distribute/cpu_memory.h"
+#include "tensor/cpu_memory.h"
 
 #include <ATen/ATen.h>
 #include <c10/core/CPUAllocator.h>
@@ -10,7 +10,7 @@
 #include "support/expect.h"
 #include "tutti/tensor/tensor.h"
 
-namespace tutti::distribute {
+namespace tutti {
 namespace {
 
 class CpuMemory : public ::testing::Test {
@@ -66,4 +66,4 @@ TEST_F(CpuMemory, TooLargeATensorIsAnErrorThatSaysHowLarge) {
 #endif
 
 }  // namespace
-}  // namespace tutti::distribute
+}  // namespace tutti

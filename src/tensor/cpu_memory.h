@@ -1,7 +1,7 @@
 #pragma once
 // The memory of CPU tensors, for the whole process.
 
-namespace tutti::distribute {
+namespace tutti {
 
 /// Buffers that a step frees stay with the process, and the next step gets the same ones: page
 /// faults cost more than the memory. From then on LibTorch's large CPU tensors come from an
@@ -9,4 +9,4 @@ namespace tutti::distribute {
 /// allocator alone.
 void keep_freed_memory();
 
-}  // namespace tutti::distribute
+}  // namespace tutti

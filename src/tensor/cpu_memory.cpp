@@ -1,4 +1,4 @@
-#include "distribute/cpu_memory.h"
+#include "tensor/cpu_memory.h"
 
 #include <c10/core/CPUAllocator.h>
 #include <malloc.h>
@@ -9,7 +9,7 @@
 
 #include "base/environment.h"
 
-namespace tutti::distribute {
+namespace tutti {
 namespace {
 
 /// LibTorch asks for aligned memory. The C library then takes a larger block and cuts pieces of
@@ -65,4 +65,4 @@ void keep_freed_memory() {
   });
 }
 
-}  // namespace tutti::distribute
+}  // namespace tutti
