@@ -55,12 +55,13 @@ std::string capture(const std::vector<std::string>& command, double seconds) {
     got = read(out.read.get(), buffer, sizeof buffer);
     if (got > 0) text.append(buffer, static_cast<std::size_t>(got));
   }
-  late = late || !ready_until(Descriptor(pidfd_of(pid)).get(), deadline);
-  if (late || text.size() > kMost) kill(-pid, SIGKILL);
+  const bool much = text.size() > kMost;
+  late = late || (!much && !ready_until(Descriptor(pidfd_of(pid)).get(), deadline));
+  if (late || much) kill(-pid, SIGKILL);
   int status = 0;
   waitpid(pid, &status, 0);
   if (late) throw DeadlineExceeded(cat(where, "no answer within ", seconds, " s"));
-  if (text.size() > kMost) throw FailedPrecondition(cat(where, "over 1 MiB of output"));
+  if (much) throw FailedPrecondition(cat(where, "over 1 MiB of output"));
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
     throw FailedPrecondition(cat(where,
                                  WIFEXITED(status) ? cat("exit code ", WEXITSTATUS(status))

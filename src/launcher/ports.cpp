@@ -60,6 +60,10 @@ int claim(int port) {
     throw InvalidArgument(cat("hold a port [", address, "]: not an address of this machine; give ",
                               "one that is by --host"));
   }
+  if (error == EMFILE || error == ENFILE) {
+    throw ResourceExhausted(cat("hold a port [", address, "]: ", std::strerror(error),
+                                ", expected two descriptors a task; raise ulimit -n"));
+  }
   throw Unavailable(cat("hold a port [", address_text(address, port), "]: ", std::strerror(error),
                         ", expected it free; leave out --port, or give another"));
 }

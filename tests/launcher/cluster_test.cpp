@@ -192,10 +192,10 @@ TEST_F(LauncherCluster, TwoLaunchersAtOnceGetDifferentPorts) {
   Launched a(arguments), b(arguments);
   std::set<std::string> ports;
   for (Launched* launched : {&a, &b}) {
-    ASSERT_TRUE(launched->prints("ports"));
+    ASSERT_TRUE(launched->prints("}\n"));
     const std::size_t begin = launched->out().find('{'), end = launched->out().find('\n');
-    for (const std::string address :
-         Json::parse(launched->out().substr(begin, end - begin))["cluster"]["worker"]) {
+    const Json config = Json::parse(launched->out().substr(begin, end - begin));
+    for (const std::string address : config["cluster"]["worker"]) {
       ports.insert(address);
     }
   }
