@@ -6,6 +6,9 @@
 
 #include "tutti/base/error.h"
 #include "tutti/base/log.h"
+#include "tutti/cluster/cluster_resolver.h"
+#include "tutti/cluster/cluster_spec.h"
+#include "tutti/cluster/resolvers.h"
 #include "tutti/collectives/communicator.h"
 #include "tutti/compat/v1.h"
 #include "tutti/data/dataset.h"
