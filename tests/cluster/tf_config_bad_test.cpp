@@ -27,54 +27,56 @@ struct BadAddress {
   const char* words;
 };
 
-const std::vector<BadAddress> kBadAddresses = {
-    {R"("")", "an empty address"},
-    {R"("a")", "no port in \"a\""},
-    {R"("localhost")", "no port"},
-    {R"("a:")", "no port behind the colon"},
-    {R"(":2222")", "an empty host"},
-    {R"("a:0")", "port \"0\""},
-    {R"("a:65536")", "port \"65536\""},
-    {R"("a:99999999999999999999")", "port \"99999999999999999999\""},
-    {R"("a:-1")", "port \"-1\""},
-    {R"("a:+80")", "port \"+80\""},
-    {R"("a:080")", "port \"080\""},
-    {R"("a:80 ")", "port \"80 \""},
-    {R"("a: 80")", "port \" 80\""},
-    {R"("a:http")", "port \"http\""},
-    {R"("a:1.5")", "port \"1.5\""},
-    {R"("a:0x50")", "port \"0x50\""},
-    {R"("a:80/path")", "port \"80/path\""},
-    {R"(" a:80")", "the character \" \""},
-    {R"("a b:80")", "the character \" \""},
-    {R"("a/b:80")", "the character \"/\""},
-    {R"("user@a:80")", "the character \"@\""},
-    {R"("a\u0000b:80")", "the character \"\\x00\""},
-    {R"("a\nb:80")", "the character \"\\x0a\""},
-    {R"("\u00e4:80")", "the character \"\\xc3\""},
-    {R"("grpc://a:80")", "a protocol"},
-    {R"("http://a:80")", "a protocol"},
-    {R"("-a:80")", "begins or ends with '-'"},
-    {R"("a-:80")", "begins or ends with '-'"},
-    {R"("a..b:80")", "an empty label"},
-    {R"(".a:80")", "an empty label"},
-    {R"("a.:80")", "an empty label"},
-    {R"("256.0.0.1:80")", "an IPv4 address"},
-    {R"("1.2.3:80")", "an IPv4 address"},
-    {R"("::1:80")", "in brackets"},
-    {R"("[::1]")", "no port"},
-    {R"("[::1:80")", "an IPv6 address in the brackets"},
-    {R"("[1.2.3.4]:80")", "an IPv6 address in the brackets"},
-    {"null", "null, expected a string"},
-    {"80", "80, expected a string"},
-    {"true", "true, expected a string"},
-    {R"(["a:80"])", "a list, expected a string"},
-    {R"({"host": "a"})", "an object, expected a string"},
-};
+std::vector<BadAddress> address_faults() {
+  return {
+      {R"("")", "an empty address"},
+      {R"("a")", "no port in \"a\""},
+      {R"("localhost")", "no port"},
+      {R"("a:")", "no port behind the colon"},
+      {R"(":2222")", "an empty host"},
+      {R"("a:0")", "port \"0\""},
+      {R"("a:65536")", "port \"65536\""},
+      {R"("a:99999999999999999999")", "port \"99999999999999999999\""},
+      {R"("a:-1")", "port \"-1\""},
+      {R"("a:+80")", "port \"+80\""},
+      {R"("a:080")", "port \"080\""},
+      {R"("a:80 ")", "port \"80 \""},
+      {R"("a: 80")", "port \" 80\""},
+      {R"("a:http")", "port \"http\""},
+      {R"("a:1.5")", "port \"1.5\""},
+      {R"("a:0x50")", "port \"0x50\""},
+      {R"("a:80/path")", "port \"80/path\""},
+      {R"(" a:80")", "the character \" \""},
+      {R"("a b:80")", "the character \" \""},
+      {R"("a/b:80")", "the character \"/\""},
+      {R"("user@a:80")", "the character \"@\""},
+      {R"("a\u0000b:80")", "the character \"\\x00\""},
+      {R"("a\nb:80")", "the character \"\\x0a\""},
+      {R"("\u00e4:80")", "the character \"\\xc3\""},
+      {R"("grpc://a:80")", "a protocol"},
+      {R"("http://a:80")", "a protocol"},
+      {R"("-a:80")", "begins or ends with '-'"},
+      {R"("a-:80")", "begins or ends with '-'"},
+      {R"("a..b:80")", "an empty label"},
+      {R"(".a:80")", "an empty label"},
+      {R"("a.:80")", "an empty label"},
+      {R"("256.0.0.1:80")", "an IPv4 address"},
+      {R"("1.2.3:80")", "an IPv4 address"},
+      {R"("::1:80")", "in brackets"},
+      {R"("[::1]")", "no port"},
+      {R"("[::1:80")", "an IPv6 address in the brackets"},
+      {R"("[1.2.3.4]:80")", "an IPv6 address in the brackets"},
+      {"null", "null, expected a string"},
+      {"80", "80, expected a string"},
+      {"true", "true, expected a string"},
+      {R"(["a:80"])", "a list, expected a string"},
+      {R"({"host": "a"})", "an object, expected a string"},
+  };
+}
 
 std::vector<Bad> bad_addresses() {
   std::vector<Bad> all;
-  for (const auto& [json, words] : kBadAddresses) {
+  for (const auto& [json, words] : address_faults()) {
     all.push_back(
         {cat(R"({"cluster": {"worker": ["ok:1", )", json, "]}}"), "$.cluster.worker[1]", words});
     all.push_back({cat(R"({"cluster": {"ps": {"3": )", json, "}}}"), "$.cluster.ps.3", words});
@@ -97,7 +99,7 @@ std::string nested(int depth, const char* open, const char* close, const char* i
   return text;
 }
 
-std::vector<Bad> bad_texts() {
+std::vector<Bad> bad_json() {
   return {
       {"{", "$", "no JSON at byte 2"},
       {"}", "$", "no JSON at byte 1"},
@@ -138,6 +140,11 @@ std::vector<Bad> bad_texts() {
       {task("{\"type\": \"worker\", \"id\": 0}"), "$.task.id", "an unknown key"},
       {task("{\"type\": \"worker\", \"index\": 0, \"Index\": 1}"), "$.task.Index",
        "an unknown key"},
+  };
+}
+
+std::vector<Bad> bad_clusters() {
+  return {
       {"{\"cluster\": null}", "$.cluster", "null, expected an object"},
       {"{\"cluster\": []}", "$.cluster", "a list, expected an object"},
       {"{\"cluster\": \"a:1\"}", "$.cluster", "\"a:1\", expected an object"},
@@ -180,6 +187,11 @@ std::vector<Bad> bad_texts() {
        "$.cluster.worker[0]", "a host of 300 characters"},
       {cat("{\"cluster\": {\"worker\": [\"", std::string(100000, 'a'), ":1\"]}}"),
        "$.cluster.worker[0]", "a host of 100000 characters"},
+  };
+}
+
+std::vector<Bad> bad_tasks() {
+  return {
       {task("null"), "$.task", "null, expected an object"},
       {task("[]"), "$.task", "a list, expected an object"},
       {task("\"worker\""), "$.task", "\"worker\", expected an object"},
@@ -221,6 +233,11 @@ std::vector<Bad> bad_texts() {
       {task("{\"type\": \"worker\", \"index\": \"-1\"}"), "$.task.index", "the index \"-1\""},
       {task("{\"type\": \"worker\", \"index\": \"0x1\"}"), "$.task.index", "the index \"0x1\""},
       {task("{\"type\": \"worker\", \"index\": \"1.0\"}"), "$.task.index", "the index \"1.0\""},
+  };
+}
+
+std::vector<Bad> bad_others() {
+  return {
       {"{\"rpc_layer\": null}", "$.rpc_layer", "null, expected a string"},
       {"{\"rpc_layer\": 1}", "$.rpc_layer", "1, expected a string"},
       {"{\"rpc_layer\": \"grpc://\"}", "$.rpc_layer", "the protocol \"grpc://\""},
@@ -240,6 +257,13 @@ std::vector<Bad> bad_texts() {
       {cat("{\"cluster\": {\"worker\": [\"", std::string(2 << 20, 'a'), ":1\"]}}"), "$",
        "expected at most 1048576"},
   };
+}
+
+std::vector<Bad> bad_texts() {
+  std::vector<Bad> all = bad_json();
+  for (const auto& more : {bad_clusters(), bad_tasks(), bad_others()})
+    all.insert(all.end(), more.begin(), more.end());
+  return all;
 }
 
 /// Every question a resolver answers of `text`.
