@@ -185,7 +185,6 @@ ErrorCode code_of_result(CURLcode result) {
     case CURLE_SSL_CERTPROBLEM:
       return ErrorCode::kUnauthenticated;
     case CURLE_URL_MALFORMAT:
-    case CURLE_UNSUPPORTED_PROTOCOL:
     case CURLE_SSL_CACERT_BADFILE:
       return ErrorCode::kInvalidArgument;
     default:

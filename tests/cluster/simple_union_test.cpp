@@ -96,7 +96,7 @@ TEST(UnionResolver, ArgumentsOverrideTheFirst) {
 }
 
 TEST(UnionResolver, JobsOfSeveralAreTogether) {
-  const UnionResolver both({of({{{"ps", {"p:1"}}}}), of({{{"worker", {"w:1", "x:1"}}}})});
+  const UnionResolver both({of({{"ps", {"p:1"}}}), of({{"worker", {"w:1", "x:1"}}})});
   EXPECT_EQ(both.cluster_spec(), ClusterSpec({{"ps", {"p:1"}}, {"worker", {"w:1", "x:1"}}}));
   EXPECT_EQ(both.master(), "");
   EXPECT_EQ(both.master("worker", 1), "x:1");
@@ -111,30 +111,30 @@ TEST(UnionResolver, TheMasterIsTheFirsts) {
 
 TEST(UnionResolver, ListsOfOneJobAreJoined) {
   const UnionResolver both(
-      {of({{{"worker", {"w4:1", "w5:1"}}}}), of({{{"worker", {"w0:1", "w1:1", "w2:1"}}}})});
+      {of({{"worker", {"w4:1", "w5:1"}}}), of({{"worker", {"w0:1", "w1:1", "w2:1"}}})});
   EXPECT_EQ(both.cluster_spec(),
             ClusterSpec({{"worker", {"w4:1", "w5:1", "w0:1", "w1:1", "w2:1"}}}));
 }
 
 TEST(UnionResolver, SparseJobsAreJoinedByIndex) {
-  const UnionResolver sparse({of({{{"worker", {{5, "e:1"}, {9, "i:1"}}}}}),
-                              of({{{"worker", {{3, "c:1"}, {6, "f:1"}, {7, "g:1"}}}}})});
+  const UnionResolver sparse({of({{"worker", {{5, "e:1"}, {9, "i:1"}}}}),
+                              of({{"worker", {{3, "c:1"}, {6, "f:1"}, {7, "g:1"}}}})});
   EXPECT_EQ(
       sparse.cluster_spec(),
       ClusterSpec({{"worker", {{3, "c:1"}, {5, "e:1"}, {6, "f:1"}, {7, "g:1"}, {9, "i:1"}}}}));
   const UnionResolver mixed(
-      {of({{{"worker", {"a:1", "b:1"}}}}), of({{{"worker", {{3, "c:1"}, {6, "f:1"}}}}})});
+      {of({{"worker", {"a:1", "b:1"}}}), of({{"worker", {{3, "c:1"}, {6, "f:1"}}}})});
   EXPECT_EQ(mixed.cluster_spec(),
             ClusterSpec({{"worker", {{0, "a:1"}, {1, "b:1"}, {3, "c:1"}, {6, "f:1"}}}}));
 }
 
 TEST(UnionResolver, OneIndexWithTwoAddressesIsRefused) {
   const UnionResolver sparse(
-      {of({{{"worker", {{7, "a:1"}, {9, "b:1"}}}}}), of({{{"worker", {{3, "c:1"}, {7, "d:1"}}}}})});
+      {of({{"worker", {{7, "a:1"}, {9, "b:1"}}}}), of({{"worker", {{3, "c:1"}, {7, "d:1"}}}})});
   EXPECT_TRUE(throws_saying<InvalidArgument>([&] { sparse.cluster_spec(); },
                                              {"UnionResolver [worker:7]", "a:1", "d:1"}));
   const UnionResolver mixed(
-      {of({{{"worker", {"a:1", "b:1"}}}}), of({{{"worker", {{1, "c:1"}, {2, "d:1"}}}}})});
+      {of({{"worker", {"a:1", "b:1"}}}), of({{"worker", {{1, "c:1"}, {2, "d:1"}}}})});
   EXPECT_TRUE(throws_saying<InvalidArgument>([&] { mixed.cluster_spec(); }, {"[worker:1]"}));
 }
 

@@ -248,7 +248,7 @@ std::vector<Bad> bad_others() {
       {"{\"session_master\": \"host\"}", "$.session_master", "no port in \"host\""},
       {"{\"session_master\": \"grpc://host\"}", "$.session_master", "no port in \"host\""},
       {"{\"session_master\": \"a b://host:1\"}", "$.session_master", "the protocol \"a b\""},
-      {"{\"session_master\": \"h:1\\r\\nX: y\"}", "$.session_master", "the character"},
+      {"{\"session_master\": \"h:1\\r\\nX: y\"}", "$.session_master", "in brackets"},
       {nested(17, "{\"job\":", "}", "1"), "$.job.job.job", "more than 16 levels deep"},
       {cat("{\"job\": ", nested(100000, "[", "]", ""), "}"), "$.job[0][0]",
        "more than 16 levels deep"},

@@ -69,10 +69,14 @@ TEST_P(ClusterResolverContract, TheMasterOfATaskIsItsAddressBehindTheProtocol) {
 }
 
 TEST_P(ClusterResolverContract, TheOwnTaskIsKnownWhereItCanBe) {
-  if (world_.own_id_comes_late) EXPECT_EQ(resolver_.task_id(), std::nullopt);
+  if (world_.own_id_comes_late) {
+    EXPECT_EQ(resolver_.task_id(), std::nullopt);
+  }
   resolver_.cluster_spec();
   EXPECT_EQ(resolver_.task_id(), world_.own_id);
-  if (world_.own_id) EXPECT_EQ(resolver_.task_type(), world_.job);
+  if (world_.own_id) {
+    EXPECT_EQ(resolver_.task_type(), world_.job);
+  }
 }
 
 TEST_P(ClusterResolverContract, AMasterThatCannotBeIsRefused) {

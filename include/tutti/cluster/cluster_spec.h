@@ -46,6 +46,8 @@ class ClusterSpec {
 
   ClusterSpec() = default;
   ClusterSpec(std::map<std::string, JobTasks> cluster);  // NOLINT: implicit, as in TensorFlow
+  ClusterSpec(std::initializer_list<std::pair<const std::string, JobTasks>> cluster)
+      : ClusterSpec(std::map<std::string, JobTasks>(cluster)) {}
   /// From a map of lists or of maps.
   template <class Tasks>
   ClusterSpec(const std::map<std::string, Tasks>& cluster)  // NOLINT: likewise
