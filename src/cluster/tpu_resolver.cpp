@@ -109,6 +109,7 @@ class Tpu : public ClusterResolver::Impl {
       : Impl(kName),
         cloud_(kName, Variables(kName, options.variables), kService, options.service,
                options.credentials),
+        job_name_(options.job_name),
         coordinator_name_(options.coordinator_name),
         coordinator_address_(options.coordinator_address) {
     give(options.job_name, 0, "grpc");
@@ -129,6 +130,8 @@ class Tpu : public ClusterResolver::Impl {
     if (discovery.empty()) discovery = options.discovery_url;
     if (!discovery.empty() && options.service.empty()) cloud_.set_service(discover(discovery));
   }
+
+  const std::string& job_name() const { return job_name_; }
 
  private:
   bool is_local() const { return target_.tpu == kLocal; }
@@ -169,7 +172,7 @@ class Tpu : public ClusterResolver::Impl {
 
   train::ClusterSpec read_cluster_spec() override {
     if (is_local()) return {};
-    std::map<std::string, train::JobTasks> jobs = {{*task_type(), addresses()}};
+    std::map<std::string, train::JobTasks> jobs = {{job_name_, addresses()}};
     if (!coordinator_name_.empty())
       jobs[coordinator_name_] = std::vector<std::string>{coordinator_address_};
     return jobs;
@@ -204,6 +207,7 @@ class Tpu : public ClusterResolver::Impl {
   }
 
   GoogleCloud cloud_;
+  std::string job_name_;
   std::string coordinator_name_;
   std::string coordinator_address_;
   Target target_;
@@ -214,7 +218,9 @@ class Tpu : public ClusterResolver::Impl {
 TPUClusterResolver::TPUClusterResolver(TPUClusterResolverOptions options)
     : ClusterResolver(std::make_shared<Tpu>(options)) {}
 
-std::string TPUClusterResolver::get_job_name() const { return task_type().value_or(""); }
+std::string TPUClusterResolver::get_job_name() const {
+  return static_cast<Tpu&>(impl("get_job_name")).job_name();
+}
 
 std::string TPUClusterResolver::get_coordination_service_leader() const {
   return cat("/job:", get_job_name(), "/task:0");

@@ -174,8 +174,8 @@ TEST(ClusterSpec, NoTwoTasksHaveOneAddressUnlessAServerChoosesIt) {
 
 TEST(ClusterSpec, AJobsNameIsAWord) {
   EXPECT_TRUE(ClusterSpec({{"My-job_1.x", {"a:1"}}}));
-  for (const std::string bad : {std::string(), std::string("a b"), std::string("a/b"),
-                                std::string(65, 'a'), std::string("a\0b", 3)}) {
+  for (const std::string& bad : {std::string(), std::string("a b"), std::string("a/b"),
+                                 std::string(65, 'a'), std::string("a\0b", 3)}) {
     EXPECT_TRUE(throws_saying<InvalidArgument>(
         [&] {
           ClusterSpec({{bad, {"a:1"}}});

@@ -317,7 +317,7 @@ TEST_F(KubeConfigFile, TheHomeFolderHasOneToo) {
 TEST_F(KubeConfigFile, WhatIsWrongIsNamed) {
   EXPECT_TRUE(throws_saying<FailedPrecondition>([&] { access(path("none")); },
                                                 {"none]", "no such file", "KUBECONFIG"}));
-  EXPECT_TRUE(throws_saying<InvalidArgument>([&] { by("a: [1"); }, {"[line 1]", "plain YAML"}));
+  EXPECT_TRUE(throws_saying<InvalidArgument>([&] { by("a: [1"); }, {"[line 2]", "plain YAML"}));
   EXPECT_TRUE(throws_saying<InvalidArgument>([&] { by("- 1"); }, {"[$]", "a list"}));
   EXPECT_TRUE(throws_saying<InvalidArgument>([&] { by("a: 1\na: 2"); }, {"[line 2]", "twice"}));
   EXPECT_TRUE(
