@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "tutti/cluster/resolvers.h"
 #include "tutti/distribute/extended.h"
 #include "tutti/distribute/strategies.h"
 
@@ -63,6 +64,18 @@ struct ConfigProto {
 }  // namespace tutti::compat::v1
 
 namespace tutti::compat::v1::distribute {
+
+namespace cluster_resolver {
+using tutti::distribute::cluster_resolver::ClusterResolver;
+using tutti::distribute::cluster_resolver::GCEClusterResolver;
+using tutti::distribute::cluster_resolver::KubernetesClusterResolver;
+using tutti::distribute::cluster_resolver::KubernetesExecutableLocation;
+using tutti::distribute::cluster_resolver::SimpleClusterResolver;
+using tutti::distribute::cluster_resolver::SlurmClusterResolver;
+using tutti::distribute::cluster_resolver::TFConfigClusterResolver;
+using tutti::distribute::cluster_resolver::TPUClusterResolver;
+using tutti::distribute::cluster_resolver::UnionResolver;
+}  // namespace cluster_resolver
 
 using tutti::distribute::CrossDeviceOps;
 using tutti::distribute::HierarchicalCopyAllReduce;
