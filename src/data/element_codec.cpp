@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "data/iteration.h"
@@ -101,13 +102,20 @@ class Reader {
   std::vector<int64_t> sizes(uint64_t& entries) {
     const uint64_t dims = count(8);
     if (dims > kMostDims) damaged();
-    entries = 1;
+    int64_t product = 1;
+    bool empty = false;
     std::vector<int64_t> sizes;
     for (uint64_t d = 0; d < dims; ++d) {
       const uint64_t size = number();
-      if (size > INT64_MAX || __builtin_mul_overflow(entries, size, &entries)) damaged();
+      // The others count beside an empty axis too: LibTorch has strides for them.
+      if (size > INT64_MAX ||
+          __builtin_mul_overflow(product, std::max<int64_t>(static_cast<int64_t>(size), 1),
+                                 &product))
+        damaged();
+      empty = empty || size == 0;
       sizes.push_back(static_cast<int64_t>(size));
     }
+    entries = empty ? 0 : static_cast<uint64_t>(product);
     return sizes;
   }
   Tensor tensor() {
@@ -122,6 +130,11 @@ class Reader {
     const std::vector<int64_t> shape = sizes(entries);
     if (__builtin_mul_overflow(entries, c10::elementSize(dtype), &size)) damaged();
     const std::string_view content = take(size);
+    // A bool of another byte than 0 or 1 would be undefined behaviour.
+    const bool boolean = dtype == at::kBool;
+    for (std::size_t i = 0; boolean && i < content.size(); ++i) {
+      if (static_cast<unsigned char>(content[i]) > 1) damaged();
+    }
     Tensor tensor = at::empty(shape, dtype);
     if (size > 0) std::memcpy(tensor.data_ptr(), content.data(), size);
     return tensor;
