@@ -9,6 +9,8 @@
 #include "tutti/collectives/communicator.h"
 #include "tutti/compat/v1.h"
 #include "tutti/data/dataset.h"
+#include "tutti/data/element_random.h"
+#include "tutti/data/experimental.h"
 #include "tutti/data/readers.h"
 #include "tutti/datasets/datasets.h"
 #include "tutti/distribute/config.h"

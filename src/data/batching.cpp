@@ -64,6 +64,15 @@ class BatchPlan : public PassPlan {
   PlanPtr with_inputs(std::vector<PlanPtr> inputs) const override {
     return std::make_shared<BatchPlan>(std::move(inputs[0]), size_, BatchOptions{drop_remainder_});
   }
+  Nest element_at(int64_t index) const override {
+    const int64_t elements = input().cardinality();
+    std::vector<Nest> rows;
+    for (int64_t i = index * size_; rows.size() < static_cast<std::size_t>(size_); ++i) {
+      if (elements >= 0 && i >= elements) break;
+      rows.push_back(plans::element_at(input(), i));
+    }
+    return stacked(rows);
+  }
   SpecNest element_spec() const override {
     return input().element_spec().map_leaves([this](TensorSpec leaf) {
       if (!leaf.unknown_rank) leaf.shape.insert(leaf.shape.begin(), drop_remainder_ ? size_ : -1);

@@ -126,7 +126,11 @@ class ShufflePlan : public UnaryPlan {
 /// Of tensors; strings and datasets count little.
 std::size_t bytes_of(const Nest& element) {
   std::size_t bytes = 0;
-  element.for_each([&](const Tensor& leaf) { bytes += leaf.nbytes(); },
+  const auto of_tensor = [](const Tensor& leaf) {
+    return static_cast<std::size_t>(leaf.numel()) *
+           leaf.element_size();  // of sparse ones, the most
+  };
+  element.for_each([&](const Tensor& leaf) { bytes += of_tensor(leaf); },
                    [&](const StringTensor& strings) {
                      for (const std::string& text : strings.values()) bytes += text.size();
                    });
@@ -147,6 +151,7 @@ class PrefetchPlan : public UnaryPlan {
   std::unique_ptr<Iterator> iterator() const override {
     return std::make_unique<Pass>(input().iterator(), buffer_size_);
   }
+  Nest element_at(int64_t index) const override { return plans::element_at(input(), index); }
 
  private:
   static constexpr std::size_t kFirstCapacity = 2;

@@ -14,7 +14,9 @@
 namespace tutti::data::plans {
 namespace {
 
+/// Dense ones, which stand in columns.
 bool only_tensors(const Nest& element) {
+  if (element.is_leaf()) return element.leaf().layout() == at::kStrided;
   if (element.is_strings() || element.kind() == NestKind::kObject) return false;
   return std::all_of(element.items().begin(), element.items().end(), only_tensors);
 }
@@ -176,6 +178,10 @@ class CachePlan : public UnaryPlan {
     const auto content = shared_->get();
     if (content && content->has_columns()) return spec_of(content->row(0));
     return input().element_spec();
+  }
+  Nest element_at(int64_t index) const override {
+    const auto content = shared_->get();
+    return content ? content->row(index) : plans::element_at(input(), index);
   }
   std::unique_ptr<Iterator> iterator() const override {
     if (input().cardinality() == kInfinite) return input().iterator();  // never completes a pass

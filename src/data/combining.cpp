@@ -29,6 +29,11 @@ class ZipPlan : public Plan {
     for (const PlanPtr& input : inputs()) specs.push_back(input->element_spec());
     return SpecNest::tuple(std::move(specs));
   }
+  Nest element_at(int64_t index) const override {
+    std::vector<Nest> items;
+    for (const PlanPtr& input : inputs()) items.push_back(plans::element_at(*input, index));
+    return Nest::tuple(std::move(items));
+  }
   std::unique_ptr<Iterator> iterator() const override {
     auto pass = std::make_unique<Pass>();
     for (const PlanPtr& input : inputs()) pass->inputs.push_back(input->iterator());
@@ -83,6 +88,11 @@ class ConcatenatePlan : public Plan {
     const int64_t b = inputs()[1]->cardinality();
     if (a == kInfinite || b == kInfinite) return kInfinite;
     return a == kUnknown || b == kUnknown ? kUnknown : a + b;
+  }
+  Nest element_at(int64_t index) const override {
+    const int64_t size = inputs()[0]->cardinality();
+    return size >= 0 && index >= size ? plans::element_at(*inputs()[1], index - size)
+                                      : plans::element_at(*inputs()[0], index);
   }
   SpecNest element_spec() const override {
     if (inputs()[0]->cardinality() == 0) return inputs()[1]->element_spec();

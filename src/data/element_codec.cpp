@@ -61,7 +61,11 @@ class Reader {
         std::vector<std::string> keys;
         std::vector<Nest> items;
         for (uint64_t left = count(1); left > 0; --left) {
-          if (tag == kMap) keys.emplace_back(text());
+          if (tag == kMap) {
+            std::string key(text());
+            if (!keys.empty() && key <= keys.back()) damaged();  // as a nest has them
+            keys.push_back(std::move(key));
+          }
           items.push_back(nest(depth + 1));
         }
         const NestKind kind = tag == kTuple  ? NestKind::kTuple
@@ -102,20 +106,16 @@ class Reader {
   std::vector<int64_t> sizes(uint64_t& entries) {
     const uint64_t dims = count(8);
     if (dims > kMostDims) damaged();
-    int64_t product = 1;
-    bool empty = false;
+    entries = 1;
+    int64_t extent = 1;  // without the sizes that are 0: the strides must fit too
     std::vector<int64_t> sizes;
     for (uint64_t d = 0; d < dims; ++d) {
       const uint64_t size = number();
-      // The others count beside an empty axis too: LibTorch has strides for them.
-      if (size > INT64_MAX ||
-          __builtin_mul_overflow(product, std::max<int64_t>(static_cast<int64_t>(size), 1),
-                                 &product))
+      if (size > INT64_MAX || __builtin_mul_overflow(extent, std::max<uint64_t>(size, 1), &extent))
         damaged();
-      empty = empty || size == 0;
+      entries *= size;
       sizes.push_back(static_cast<int64_t>(size));
     }
-    entries = empty ? 0 : static_cast<uint64_t>(product);
     return sizes;
   }
   Tensor tensor() {
@@ -131,10 +131,9 @@ class Reader {
     if (__builtin_mul_overflow(entries, c10::elementSize(dtype), &size)) damaged();
     const std::string_view content = take(size);
     // A bool of another byte than 0 or 1 would be undefined behaviour.
-    const bool boolean = dtype == at::kBool;
-    for (std::size_t i = 0; boolean && i < content.size(); ++i) {
-      if (static_cast<unsigned char>(content[i]) > 1) damaged();
-    }
+    if (dtype == at::kBool &&
+        !std::all_of(content.begin(), content.end(), [](char c) { return c == 0 || c == 1; }))
+      damaged();
     Tensor tensor = at::empty(shape, dtype);
     if (size > 0) std::memcpy(tensor.data_ptr(), content.data(), size);
     return tensor;

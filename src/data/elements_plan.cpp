@@ -59,6 +59,10 @@ std::unique_ptr<Iterator> ElementsPlan::iterator() const {
   return std::make_unique<Pass>(elements_, path_);
 }
 
+Nest ElementsPlan::element_at(int64_t index) const {
+  return at_path((*elements_)[static_cast<std::size_t>(index)], path_);
+}
+
 std::vector<Nest> ElementsPlan::elements() const {
   std::vector<Nest> all;
   for (const Nest& element : *elements_) all.push_back(at_path(element, path_));

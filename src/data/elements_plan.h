@@ -20,6 +20,7 @@ class ElementsPlan : public Plan {
   int64_t cardinality() const override { return static_cast<int64_t>(elements_->size()); }
   SpecNest element_spec() const override;
   std::unique_ptr<Iterator> iterator() const override;
+  Nest element_at(int64_t index) const override;
   std::vector<Nest> elements() const;
 
  private:

@@ -210,6 +210,7 @@ class ParallelMapPlan : public UnaryPlan {
     return std::make_shared<ParallelMapPlan>(std::move(inputs[0]), function_, options_, seeds_);
   }
   SpecNest element_spec() const override { return one_by_one_->element_spec(); }
+  Nest element_at(int64_t index) const override { return one_by_one_->element_at(index); }
   std::unique_ptr<Iterator> preview() const override { return one_by_one_->preview(); }
   std::unique_ptr<Iterator> iterator() const override {
     return std::make_unique<ParallelMapPass>(input().iterator(), function_, CallSeeds(*seeds_),

@@ -55,10 +55,27 @@ const char* policy_name(ExternalStatePolicy policy) {
   return "unknown";
 }
 
+const char* algorithm_name(AutotuneAlgorithm algorithm) {
+  switch (algorithm) {
+    case AutotuneAlgorithm::kDefault:
+      return "DEFAULT";
+    case AutotuneAlgorithm::kHillClimb:
+      return "HILL_CLIMB";
+    case AutotuneAlgorithm::kGradientDescent:
+      return "GRADIENT_DESCENT";
+    case AutotuneAlgorithm::kMaxParallelism:
+      return "MAX_PARALLELISM";
+    case AutotuneAlgorithm::kStageBased:
+      return "STAGE_BASED";
+  }
+  return "unknown";
+}
+
 std::string value_text(bool value) { return value ? "true" : "false"; }
 std::string value_text(int64_t value) { return cat(value); }
 std::string value_text(const std::string& value) { return value; }
 std::string value_text(ExternalStatePolicy value) { return policy_name(value); }
+std::string value_text(AutotuneAlgorithm value) { return algorithm_name(value); }
 
 /// The value that either of them sets. InvalidArgument when both do, differently.
 template <class Value>
@@ -81,7 +98,8 @@ Options overridden(const Options& a, const Options& b) {
   Options all;
   all.autotune = {last_of(a.autotune.enabled, b.autotune.enabled),
                   last_of(a.autotune.cpu_budget, b.autotune.cpu_budget),
-                  last_of(a.autotune.ram_budget, b.autotune.ram_budget)};
+                  last_of(a.autotune.ram_budget, b.autotune.ram_budget),
+                  last_of(a.autotune.autotune_algorithm, b.autotune.autotune_algorithm)};
   all.dataset_name = last_of(a.dataset_name, b.dataset_name);
   all.deterministic = last_of(a.deterministic, b.deterministic);
   const DistributeOptions &ours = a.experimental_distribute, &theirs = b.experimental_distribute;
@@ -167,6 +185,8 @@ Options Options::merge(const Options& other) const {
   one_of("autotune.enabled", autotune.enabled, other.autotune.enabled);
   one_of("autotune.cpu_budget", autotune.cpu_budget, other.autotune.cpu_budget);
   one_of("autotune.ram_budget", autotune.ram_budget, other.autotune.ram_budget);
+  one_of("autotune.autotune_algorithm", autotune.autotune_algorithm,
+         other.autotune.autotune_algorithm);
   one_of("deterministic", deterministic, other.deterministic);
   one_of("experimental_distribute.num_devices", experimental_distribute.num_devices,
          other.experimental_distribute.num_devices);
@@ -194,6 +214,7 @@ std::string Options::to_string() const {
   add("autotune.enabled", autotune.enabled);
   add("autotune.cpu_budget", autotune.cpu_budget);
   add("autotune.ram_budget", autotune.ram_budget);
+  add("autotune.autotune_algorithm", autotune.autotune_algorithm);
   add("dataset_name", dataset_name);
   add("deterministic", deterministic);
   if (experimental_distribute.auto_shard_policy != AutoShardPolicy::kAuto)
@@ -218,6 +239,25 @@ const PassOptions& current_pass_options() { return t_options; }
 PassOptionsScope::PassOptionsScope(PassOptions options)
     : outer_(std::exchange(t_options, std::move(options))) {}
 PassOptionsScope::~PassOptionsScope() { t_options = std::move(outer_); }
+
+void check_options(const Options& options) {
+  const auto check = [](const char* name, const std::optional<int64_t>& value, int64_t least) {
+    if (value && *value < least)
+      throw InvalidArgument(
+          cat("with_options: ", name, " ", *value, ", expected at least ", least));
+  };
+  check("autotune.cpu_budget", options.autotune.cpu_budget, 1);
+  check("autotune.ram_budget", options.autotune.ram_budget, 1);
+  check("experimental_distribute.num_devices", options.experimental_distribute.num_devices, 1);
+  check("threading.max_intra_op_parallelism", options.threading.max_intra_op_parallelism, 1);
+  check("threading.private_threadpool_size", options.threading.private_threadpool_size, 0);
+  const auto algorithm = options.autotune.autotune_algorithm.value_or(AutotuneAlgorithm::kDefault);
+  if (algorithm != AutotuneAlgorithm::kDefault && algorithm != AutotuneAlgorithm::kMaxParallelism) {
+    throw Unimplemented(cat("with_options: autotune.autotune_algorithm ", algorithm_name(algorithm),
+                            ", expected DEFAULT or MAX_PARALLELISM: calls are as many as "
+                            "autotune.cpu_budget says, nothing is searched"));
+  }
+}
 
 PassSettings::PassSettings() {
   static const Options kDefaults;

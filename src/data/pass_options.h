@@ -23,6 +23,9 @@ class PassOptionsScope {
   PassOptions outer_;
 };
 
+/// InvalidArgument or Unimplemented for values that mean nothing here.
+void check_options(const Options& options);
+
 /// A pass with the plan's options that is not saved.
 std::unique_ptr<Iterator> plain_pass(const Plan& plan);
 

@@ -60,7 +60,7 @@ namespace {
 class IteratorState : public Trackable {
  public:
   explicit IteratorState(Iterator& iterator) : iterator_(iterator) {}
-  Nest state() const override { return iterator_.save(); }
+  Nest state() const override { return cloned(iterator_.save()); }
   void check_state(const Nest& state) const override {}
   void set_state(const Nest& state) override { iterator_.restore(state); }
 

@@ -41,6 +41,9 @@ class RangePlan : public Plan {
   std::unique_ptr<Iterator> iterator() const override {
     return std::make_unique<Pass>(start_, step_, size_, dtype_);
   }
+  Nest element_at(int64_t index) const override {
+    return Nest(at::scalar_tensor(start_ + index * step_, dtype_));
+  }
 
  private:
   struct Pass : Iterator {
@@ -77,6 +80,11 @@ class CounterPlan : public Plan {
   int64_t cardinality() const override { return kInfinite; }
   SpecNest element_spec() const override { return TensorSpec{{}, options_.output_type}; }
   std::unique_ptr<Iterator> iterator() const override { return std::make_unique<Pass>(options_); }
+  Nest element_at(int64_t index) const override {  // unsigned: it may wrap round
+    const uint64_t value = static_cast<uint64_t>(options_.start) +
+                           static_cast<uint64_t>(index) * static_cast<uint64_t>(options_.step);
+    return Nest(at::scalar_tensor(static_cast<int64_t>(value), options_.output_type));
+  }
 
  private:
   struct Pass : Iterator {
@@ -144,6 +152,7 @@ class TensorsPlan : public Plan {
   int64_t cardinality() const override { return 1; }
   SpecNest element_spec() const override { return spec_of(element_); }
   std::unique_ptr<Iterator> iterator() const override { return std::make_unique<Pass>(element_); }
+  Nest element_at(int64_t /*index*/) const override { return element_; }
 
  private:
   struct Pass : Iterator {
@@ -178,6 +187,7 @@ class SlicesPlan : public Plan {
     });
   }
   std::unique_ptr<Iterator> iterator() const override { return std::make_unique<Pass>(table_); }
+  Nest element_at(int64_t index) const override { return table_->row(index); }
 
  private:
   struct Pass : Iterator {

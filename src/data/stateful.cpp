@@ -241,6 +241,7 @@ class AssertCardinalityPlan : public PassPlan {
   std::string name() const override { return "assert_cardinality"; }
   std::string arguments() const override { return cat(expected_); }
   int64_t cardinality() const override { return expected_; }
+  Nest element_at(int64_t index) const override { return plans::element_at(input(), index); }
   PlanPtr with_inputs(std::vector<PlanPtr> inputs) const override {
     return std::make_shared<AssertCardinalityPlan>(std::move(inputs[0]), expected_);
   }

@@ -71,6 +71,11 @@ class MapPlan : public CallingPlan<NestFunction, MapPass> {
     return std::make_shared<MapPlan>(std::move(inputs[0]), function_, seeds_);
   }
   SpecNest element_spec() const override { return mapped_spec(*this, spec_); }
+  Nest element_at(int64_t index) const override {
+    const Nest element = plans::element_at(input(), index);
+    const ElementScope scope(ElementCall{0, index});
+    return function_(element);
+  }
 
  private:
   SeenSpec spec_;
@@ -111,6 +116,7 @@ class TakePlan : public PassPlan {
     if (size == kUnknown) return count_ == 0 ? 0 : kUnknown;
     return std::min(size, count_);
   }
+  Nest element_at(int64_t index) const override { return plans::element_at(input(), index); }
 
  private:
   std::unique_ptr<Iterator> over(std::unique_ptr<Iterator> pass) const override {
@@ -156,6 +162,9 @@ class SkipPlan : public PassPlan {
     const int64_t size = input().cardinality();
     if (count_ < 0) return 0;
     return size < 0 ? size : std::max<int64_t>(0, size - count_);
+  }
+  Nest element_at(int64_t index) const override {
+    return plans::element_at(input(), index + count_);
   }
 
  private:
@@ -212,6 +221,9 @@ class ShardPlan : public PassPlan {
   int64_t cardinality() const override {
     const int64_t size = input().cardinality();
     return size < 0 ? size : size <= index_ ? 0 : (size - index_ + num_shards_ - 1) / num_shards_;
+  }
+  Nest element_at(int64_t index) const override {
+    return plans::element_at(input(), index_ + index * num_shards_);
   }
 
  private:
@@ -271,6 +283,10 @@ class RepeatPlan : public UnaryPlan {
     int64_t total = 0;
     if (size < 0) return size;
     return __builtin_mul_overflow(size, count_, &total) ? INT64_MAX : total;
+  }
+  Nest element_at(int64_t index) const override {
+    const int64_t size = input().cardinality();
+    return plans::element_at(input(), size > 0 ? index % size : index);
   }
   std::unique_ptr<Iterator> iterator() const override { return std::make_unique<Pass>(*this); }
 
@@ -360,6 +376,10 @@ class EnumeratePlan : public PassPlan {
   SpecNest element_spec() const override {
     return SpecNest::tuple({TensorSpec{{}, at::kLong}, input().element_spec()});
   }
+  Nest element_at(int64_t index) const override {
+    return Nest::tuple(
+        {Nest(at::scalar_tensor(start_ + index, at::kLong)), plans::element_at(input(), index)});
+  }
 
  private:
   std::unique_ptr<Iterator> over(std::unique_ptr<Iterator> pass) const override {
@@ -398,25 +418,13 @@ class OptionsPlan : public UnaryPlan {
   }
   int64_t num_rows() const override { return input().num_rows(); }
   Options options() const override { return merged_; }
+  Nest element_at(int64_t index) const override { return plans::element_at(input(), index); }
   std::unique_ptr<Iterator> iterator() const override { return input().iterator(); }
 
  private:
   Options options_;
   Options merged_;
 };
-
-void check_options(const Options& options) {
-  const auto check = [](const char* name, const std::optional<int64_t>& value, int64_t least) {
-    if (value && *value < least)
-      throw InvalidArgument(
-          cat("with_options: ", name, " ", *value, ", expected at least ", least));
-  };
-  check("autotune.cpu_budget", options.autotune.cpu_budget, 1);
-  check("autotune.ram_budget", options.autotune.ram_budget, 1);
-  check("experimental_distribute.num_devices", options.experimental_distribute.num_devices, 1);
-  check("threading.max_intra_op_parallelism", options.threading.max_intra_op_parallelism, 1);
-  check("threading.private_threadpool_size", options.threading.private_threadpool_size, 0);
-}
 
 void warn_of_other_elements(const char* operation, const Plan& input, int64_t count) {
   if (count <= 0 || !input.reshuffles()) return;

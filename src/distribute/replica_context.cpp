@@ -185,7 +185,8 @@ void ReplicaContext::call_once_for_all(const char* operation, FunctionRef<void()
 
 void once_for_all_replicas(const char* operation, FunctionRef<void()> once) {
   ReplicaContext* replica = get_replica_context();
-  if (replica == nullptr || replica->strategy().is_default()) return once();
+  const auto& stack = thread_context().stack;
+  if (replica == nullptr || stack.empty() || stack.back().is_default_mode) return once();
   replica->call_once_for_all(operation, once);
 }
 

@@ -1,6 +1,9 @@
 #include "tutti/train/checkpoint.h"
 
+#include <ATen/ATen.h>
+
 #include <filesystem>
+#include <future>
 
 #include "train/checkpoint_folder.h"
 #include "train/state_file.h"
@@ -67,7 +70,33 @@ LoadStatus& LoadStatus::expect_partial() {
   return *this;
 }
 
-Checkpoint::Checkpoint(Objects objects) : objects_(std::move(objects)) {
+/// The write under way, if there is one.
+class Checkpoint::Background {
+ public:
+  Background() = default;
+  ~Background() {
+    try {
+      wait();
+    } catch (const std::exception& error) {
+      log_warning(error.what());
+    }
+  }
+  Background(const Background&) = delete;
+  Background& operator=(const Background&) = delete;
+  void wait() {
+    if (running_.valid()) running_.get();
+  }
+  template <class Work>
+  void start(Work work) {
+    running_ = std::async(std::launch::async, std::move(work));
+  }
+
+ private:
+  std::future<void> running_;
+};
+
+Checkpoint::Checkpoint(Objects objects)
+    : objects_(std::move(objects)), background_(std::make_shared<Background>()) {
   for (const auto& [name, object] : objects_) {
     if (name.empty() || name == "save_counter" || name.find('/') != std::string::npos)
       throw InvalidArgument(cat("Checkpoint: an object of the name \"", name,
@@ -75,7 +104,15 @@ Checkpoint::Checkpoint(Objects objects) : objects_(std::move(objects)) {
   }
 }
 
-std::string Checkpoint::write(const std::string& path) const {
+void Checkpoint::sync() { background_->wait(); }
+
+std::string Checkpoint::write(const std::string& path, const CheckpointOptions& options) const {
+  return write_then(path, options, [](const std::string&) {});
+}
+
+std::string Checkpoint::write_then(const std::string& path, const CheckpointOptions& options,
+                                   std::function<void(const std::string& bare)> then) const {
+  background_->wait();
   std::map<std::string, Nest> states;
   for (const auto& [name, object] : objects_) states.emplace(name, object->state());
   const std::string bare = without_suffix(path);
@@ -85,19 +122,34 @@ std::string Checkpoint::write(const std::string& path) const {
   if (failed)
     throw NotFound(cat("write checkpoint [", path, "]: ", failed.message(),
                        ", expected a folder that can be made"));
-  write_state(file_of(bare), Nest::map(std::move(states)), std::to_string(save_counter_));
+  Nest state = Nest::map(std::move(states));
+  if (options.enable_async) {  // an object of the user's may have given its own tensors
+    state = state.map_leaves(
+        [](const Tensor& leaf) { return leaf.defined() ? leaf.detach().clone() : leaf; });
+  }
+  auto work = [bare, state = std::move(state), counter = std::to_string(save_counter_),
+               then = std::move(then)] {
+    write_state(file_of(bare), state, counter);
+    then(bare);
+  };
+  if (options.enable_async) {
+    background_->start(std::move(work));
+  } else {
+    work();
+  }
   return bare;
 }
 
-std::string Checkpoint::save(const std::string& prefix) {
+std::string Checkpoint::save(const std::string& prefix, const CheckpointOptions& options) {
+  sync();
   ++save_counter_;
   try {
-    const std::string path = write(cat(prefix, "-", save_counter_));
-    const std::string folder = folder_of(path);
-    FolderState state = read_folder_state(folder);
-    state.add(path);
-    write_folder_state(folder, state);
-    return path;
+    return write_then(cat(prefix, "-", save_counter_), options, [](const std::string& path) {
+      const std::string folder = folder_of(path);
+      FolderState state = read_folder_state(folder);
+      state.add(path);
+      write_folder_state(folder, state);
+    });
   } catch (...) {
     --save_counter_;
     throw;
@@ -105,6 +157,7 @@ std::string Checkpoint::save(const std::string& prefix) {
 }
 
 LoadStatus Checkpoint::read(const std::string& path) {
+  sync();
   StateFile file = read_state(file_of(without_suffix(path)));
   if (file.state.kind() != NestKind::kMap)
     throw DataLoss(cat("restore [", path, "]: no map of objects; the file is damaged"));

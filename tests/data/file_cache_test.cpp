@@ -134,7 +134,7 @@ void write(const std::string& path, const std::string& bytes) {
 
 TEST_F(FileCaches, ThatWereCutAnywhereAreDataLossWithTheFile) {
   numbers(cached(2));
-  for (const char* name : {"c.data", "c.index"}) {
+  for (const char* name : {"c.data-0-0", "c.index"}) {
     const std::string whole = bytes_of(path(name));
     for (std::size_t size = 0; size < whole.size(); ++size) {
       write(path(name), whole.substr(0, size));
@@ -142,13 +142,13 @@ TEST_F(FileCaches, ThatWereCutAnywhereAreDataLossWithTheFile) {
     }
     write(path(name), whole);
   }
-  fs::remove(path("c.data"));
-  EXPECT_ERROR(numbers(cached(2)), DataLoss, "c.data");
+  fs::remove(path("c.data-0-0"));
+  EXPECT_ERROR(numbers(cached(2)), DataLoss, "c.data-0-0");
 }
 
 TEST_F(FileCaches, WithAnyByteChangedAreDataLossWithTheFile) {
   numbers(cached(2));
-  for (const char* name : {"c.data", "c.index"}) {
+  for (const char* name : {"c.data-0-0", "c.index"}) {
     const std::string whole = bytes_of(path(name));
     for (std::size_t at = 0; at < whole.size(); ++at) {
       std::string damaged = whole;

@@ -214,6 +214,22 @@ TEST(PipelineOptions, MergeAndRefuseConflicts) {
                InvalidArgument, "expected at least 1");
 }
 
+TEST(PipelineOptions, RefuseAlgorithmsThatSearch) {
+  using Algorithm = AutotuneAlgorithm;
+  const auto with = [](Algorithm algorithm) {
+    return range(3).with_options({.autotune = {.autotune_algorithm = algorithm}});
+  };
+  EXPECT_EQ(numbers(with(Algorithm::kDefault)), (Numbers{0, 1, 2}));
+  EXPECT_EQ(to_string(with(Algorithm::kMaxParallelism)),
+            "with_options(autotune.autotune_algorithm=MAX_PARALLELISM)\n  range(0, 3)");
+  for (Algorithm algorithm :
+       {Algorithm::kHillClimb, Algorithm::kGradientDescent, Algorithm::kStageBased})
+    EXPECT_ERROR(with(algorithm), Unimplemented, "expected DEFAULT or MAX_PARALLELISM");
+  EXPECT_ERROR(with(Algorithm::kDefault)
+                   .with_options({.autotune = {.autotune_algorithm = Algorithm::kMaxParallelism}}),
+               InvalidArgument, "MAX_PARALLELISM, but DEFAULT");
+}
+
 TEST(PipelineOptions, BoundTheThreads) {
   std::atomic<int> at_once{0}, most{0};
   const auto busy = [&](const Tensor& x) {

@@ -45,19 +45,36 @@ void expect_near(const Model& one, const Model& other, double tolerance) {
   ASSERT_EQ(found.size(), wanted.size());
   for (std::size_t i = 0; i < found.size(); ++i) EXPECT_TENSOR_NEAR(found[i], wanted[i], tolerance);
 }
-/// The weights, and what the optimizers know.
-void expect_equal(Model& one, Model& other) {
-  expect_near(one, other, 0);
-  EXPECT_EQ(one.optimizer().iterations(), other.optimizer().iterations());
-  if (other.optimizer().class_name() != "MultiOptimizer")
-    EXPECT_EQ(one.optimizer().learning_rate(), other.optimizer().learning_rate());
-  for (const std::string& slot : other.optimizer().slot_names()) {
-    const auto found = one.optimizer().slots(slot), wanted = other.optimizer().slots(slot);
-    ASSERT_EQ(found.size(), wanted.size()) << slot;
-    for (std::size_t i = 0; i < found.size(); ++i)
-      EXPECT_TENSOR_EQ(found[i].read_value(), wanted[i].read_value());
+/// The weights, and what the optimizer knows.
+struct Known {
+  explicit Known(Model& model)
+      : weights(model.get_weights()), iterations(model.optimizer().iterations()) {
+    if (model.optimizer().class_name() != "MultiOptimizer")
+      learning_rate = model.optimizer().learning_rate();
+    for (const std::string& slot : model.optimizer().slot_names()) {
+      for (const Variable& variable : model.optimizer().slots(slot))
+        slots[slot].push_back(variable.read_value().clone());
+    }
   }
+  std::vector<Tensor> weights;
+  int64_t iterations;
+  double learning_rate = 0;
+  std::map<std::string, std::vector<Tensor>> slots;
+};
+void expect_equal(const Known& found, const Known& wanted, double tolerance = 0) {
+  const auto expect_near_each = [&](const std::vector<Tensor>& one,
+                                    const std::vector<Tensor>& other) {
+    ASSERT_EQ(one.size(), other.size());
+    for (std::size_t i = 0; i < one.size(); ++i) EXPECT_TENSOR_NEAR(one[i], other[i], tolerance);
+  };
+  expect_near_each(found.weights, wanted.weights);
+  EXPECT_EQ(found.iterations, wanted.iterations);
+  EXPECT_EQ(found.learning_rate, wanted.learning_rate);
+  ASSERT_EQ(found.slots.size(), wanted.slots.size());
+  for (const auto& [slot, values] : wanted.slots) expect_near_each(found.slots.at(slot), values);
 }
+/// What several replicas have added up towards an update goes on as one sum: another order.
+double rounding_of(const std::string& name) { return name == "accumulation" ? 1e-6 : 0; }
 
 /// Under `strategy`, or under none.
 template <class Body>
@@ -110,11 +127,13 @@ TEST_F(KerasCheckpoints, TrainingGoesOnUnderAnyStrategyWithEveryOptimizer) {
   for (const auto& [name, make] : optimizers_to_save()) {
     std::unique_ptr<Sequential> saved;
     std::string file;
+    std::optional<Known> known;
     under(two.get(), [&] {
       saved = network();
       compile(*saved, make());
       train(*saved, 5);  // of accumulation 3 the last two are in flight
       file = checkpoint_of(*saved).write(path(name));
+      known.emplace(*saved);
     });
     const std::vector<std::pair<std::string, distribute::Strategy*>> strategies{
         {"none", nullptr}, {"one device", &one}, {"three", three.get()}, {"two", two.get()}};
@@ -127,7 +146,7 @@ TEST_F(KerasCheckpoints, TrainingGoesOnUnderAnyStrategyWithEveryOptimizer) {
         train(*model, 1);  // what it has learned must go
         if (name == "accumulation") train(*model, 3);
         checkpoint_of(*model).read(file).assert_consumed();
-        expect_equal(*model, *saved);
+        expect_equal(Known(*model), *known);
         for (const Variable& weight : model->weights()) {
           for (const Tensor& component : weight.components())
             EXPECT_TENSOR_EQ(component, weight.read_value());
@@ -139,7 +158,8 @@ TEST_F(KerasCheckpoints, TrainingGoesOnUnderAnyStrategyWithEveryOptimizer) {
     under(two.get(), [&] { train(*saved, 2); });
     for (std::size_t i = 0; i < resumed.size(); ++i) {
       SCOPED_TRACE(cat(name, " to ", strategies[i].first));
-      expect_near(*resumed[i], *saved, strategies[i].second == two.get() ? 0 : 2e-4);
+      expect_near(*resumed[i], *saved,
+                  strategies[i].second == two.get() ? rounding_of(name) : 2e-4);
       EXPECT_EQ(resumed[i]->optimizer().iterations(), saved->optimizer().iterations());
     }
   }
@@ -184,7 +204,7 @@ TEST_F(KerasCheckpoints, AModelAndAnOptimizerThatAreNotBuiltTakeTheirStatesInThe
     train(*late, 2);
     train(*saved, 2);
     status.assert_consumed();
-    expect_equal(*late, *saved);
+    expect_equal(Known(*late), Known(*saved), rounding_of(name));
   }
 }
 
@@ -214,7 +234,7 @@ TEST_F(KerasCheckpoints, AModelOfTheUsersOwnIsBuiltBeforeItsFirstCallToTakeItsSt
   saved.train_on_batch(x, targets());
   late.train_on_batch(x, targets());
   status.assert_consumed();
-  expect_equal(late, saved);
+  expect_equal(Known(late), Known(saved));
 }
 
 /// Its own build leaves no hook.

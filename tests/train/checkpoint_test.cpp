@@ -71,6 +71,47 @@ class Checkpoints : public ::testing::Test {
   fs::path folder_;
 };
 
+TEST_F(Checkpoints, WrittenAsynchronouslyHaveTheStatesOfTheirCall) {
+  const auto a = number(1);
+  Checkpoint checkpoint({{"a", a}});
+  for (float step = 1; step <= 5; ++step) {
+    const Tensor weights = a->value().leaf();
+    weights.fill_(step);
+    EXPECT_EQ(checkpoint.save(path("c"), {.enable_async = true}),
+              path(cat("c-", static_cast<int>(step))));
+    weights.fill_(-1);  // what it writes was copied
+  }
+  checkpoint.sync();
+  EXPECT_EQ(latest_checkpoint(folder_.string()), path("c-5"));
+  for (int step = 1; step <= 5; ++step) {
+    checkpoint.restore(path(cat("c-", step)));
+    EXPECT_EQ(number_of(a), static_cast<float>(step));
+  }
+}
+
+TEST_F(Checkpoints, WrittenAsynchronouslySayAtTheNextCallWhatWentWrong) {
+  Checkpoint checkpoint({{"a", number(1)}});
+  fs::create_directories(path("c-1.tutti/in the way"));
+  checkpoint.save(path("c"), {.enable_async = true});
+  EXPECT_ERROR(checkpoint.sync(), Error, "c-1");
+  checkpoint.sync();
+  EXPECT_EQ(latest_checkpoint(folder_.string()), "") << "what is not there is no latest one";
+  checkpoint.save(path("c"), {.enable_async = true});
+  checkpoint.restore(path("c-2")).assert_consumed();  // which waits for the write
+}
+
+TEST_F(Checkpoints, WrittenAsynchronouslyAreWholeWhenTheirObjectIsGone) {
+  const auto a = number(3);
+  { Checkpoint({{"a", a}}).write(path("c"), {.enable_async = true}); }
+  a->value().leaf().fill_(0);
+  Checkpoint({{"a", a}}).restore(path("c"));
+  EXPECT_EQ(number_of(a), 3);
+  {
+    Checkpoint late({{"a", std::make_shared<Value>(Nest(), false)}});
+    EXPECT_ERROR(late.write(path("d"), {.enable_async = true}), FailedPrecondition, "not built");
+  }
+}
+
 TEST_F(Checkpoints, GiveBackNestsOfTensorsAndStrings) {
   const Nest nest =
       Nest::map({{"a", Nest::tuple({Nest(at::arange(6).view({2, 3})), Nest()})},

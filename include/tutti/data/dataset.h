@@ -18,6 +18,7 @@
 #include "tutti/data/input_context.h"
 #include "tutti/data/plan.h"
 #include "tutti/data/plans.h"
+#include "tutti/data/saving.h"
 #include "tutti/data/tracked_pass.h"
 #include "tutti/tensor/static_nest.h"
 
@@ -160,6 +161,11 @@ class Dataset {
   auto ragged_batch(int64_t size, const BatchOptions& options = {}) const {
     return Dataset<internal::Ragged<Element>>(plans::ragged_batch(plan_, size, options));
   }
+  /// One Tensor an element, of at most `row_shape` each (-1: the largest of the batch); becomes a
+  /// sparse COO tensor [size, row_shape…] with all their entries, zeros too, in order.
+  Dataset sparse_batch(int64_t size, std::vector<int64_t> row_shape) const {
+    return Dataset(plans::sparse_batch(plan_, size, std::move(row_shape)));
+  }
   /// The rows of batches.
   Dataset unbatch() const { return Dataset(plans::unbatch(plan_)); }
   /// The rows of batches as batches of `size` rows, or of these sizes, round and round.
@@ -217,19 +223,23 @@ class Dataset {
   /// Keeps the elements of the first complete pass in memory; later passes take them from there.
   /// A pass that ends early leaves nothing behind.
   Dataset cache() const { return Dataset(plans::cache(plan_)); }
-  /// Keeps them in the files `filename.index` and `filename.data` instead, also for other programs;
-  /// they do not see when the pipeline changes: remove them then. One pass writes at a time, until
-  /// its end; another one is AlreadyExists meanwhile. Damaged files are DataLoss.
+  /// Keeps them in the files `filename.index` and `filename.data-…` instead, also for other
+  /// programs; they do not see when the pipeline changes: remove them then. One pass writes at a
+  /// time, until its end; another one is AlreadyExists meanwhile. Damaged files are DataLoss.
   Dataset cache(const std::string& filename) const {
     return Dataset(plans::cache_in_files(plan_, filename));
   }
   /// The same in a folder, which is made; a pass beside the one that writes only passes through.
-  Dataset snapshot(const std::string& path, const SnapshotOptions& options = {}) const {
-    return Dataset(plans::snapshot(plan_, path, options));
+  Dataset snapshot(const std::string& path, const SnapshotOptions<Element>& options = {}) const {
+    return Dataset(plans::snapshot(
+        plan_, path,
+        {options.compression, internal::reader_of_plans<Element>(options.reader_func),
+         options.shard_func.of_nests()}));
   }
-  /// One pass into the folder `path`, for load(path). What is there is replaced at the end.
-  void save(const std::string& path, const SnapshotOptions& options = {}) const {
-    plans::save(*plan_, path, options);
+  /// One pass into the folder `path`, for load(path). At its end it replaces, at once, what is
+  /// there; AlreadyExists while another one writes there.
+  void save(const std::string& path, const SaveOptions<Element>& options = {}) const {
+    plans::save(*plan_, path, {options.compression, nullptr, options.shard_func.of_nests()});
   }
   /// Elements that have not been seen before, each one integer, bool or string Tensor.
   Dataset unique() const { return Dataset(plans::unique(plan_)); }

@@ -90,10 +90,6 @@ struct ShuffleOptions {
   /// True: each pass has another order (the same ones in each run of a seeded program).
   bool reshuffle_each_iteration = true;
 };
-struct SnapshotOptions {
-  /// "", "GZIP" or "ZLIB"
-  std::string compression = "";
-};
 struct WindowOptions {
   /// Elements from the start of one window to that of the next; unset: its size.
   std::optional<int64_t> shift = std::nullopt;

@@ -25,6 +25,17 @@ enum class ExternalStatePolicy {
   kFail = 2     ///< FailedPrecondition
 };
 
+/// How what is kAutotune is found. Tutti searches for nothing: calls are as many as cpu_budget
+/// says, a buffer grows where it runs dry. That is kDefault and kMaxParallelism; with_options
+/// refuses the others (Unimplemented).
+enum class AutotuneAlgorithm {
+  kDefault = 0,
+  kHillClimb = 1,
+  kGradientDescent = 2,
+  kMaxParallelism = 3,
+  kStageBased = 4
+};
+
 struct AutotuneOptions {
   /// Unset is true. False: prefetch(kAutotune) keeps its buffer of 2.
   std::optional<bool> enabled = std::nullopt;
@@ -32,6 +43,7 @@ struct AutotuneOptions {
   std::optional<int64_t> cpu_budget = std::nullopt;
   /// Bytes that the buffer of a prefetch(kAutotune) may grow to; unset: half the memory.
   std::optional<int64_t> ram_budget = std::nullopt;
+  std::optional<AutotuneAlgorithm> autotune_algorithm = std::nullopt;
 };
 struct DistributeOptions {
   AutoShardPolicy auto_shard_policy = AutoShardPolicy::kAuto;

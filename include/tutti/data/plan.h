@@ -72,9 +72,9 @@ class Iterator {
   virtual void restore(const Nest& state);
 };
 
-/// The place of a pass as a part of a train::Checkpoint, which is restored into a new iterator of an
-/// equal pipeline. The iterator must outlive it. Only the pipeline itself finds out that a state is
-/// another one's: objects of earlier names have theirs then.
+/// The place of a pass as a part of a train::Checkpoint, which is restored into a new iterator of
+/// an equal pipeline. The iterator must outlive it. Only the pipeline itself finds out that a state
+/// is another one's: objects of earlier names have theirs then.
 std::shared_ptr<Trackable> trackable(Iterator& iterator);
 
 /// A description of a pipeline: immutable but for caches and reshuffling seeds, shared by all who
@@ -100,6 +100,9 @@ class Plan : public NestObject {
   /// Of one element. Where only the elements tell (map, from_generator without a spec), the first
   /// one of a preview is made, once for each plan; FailedPrecondition when there is none.
   virtual SpecNest element_spec() const;
+  /// Element `index`, from 0 to below cardinality(), without a pass; plans::element_at asks.
+  /// Unimplemented where that cannot be.
+  virtual Nest element_at(int64_t index) const;
   /// The size that the last batch of the pipeline asked for; nothing when that is not known.
   virtual std::optional<int64_t> batch_size() const {
     return inputs_.size() == 1 ? inputs_[0]->batch_size() : std::nullopt;

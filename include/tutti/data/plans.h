@@ -35,6 +35,21 @@ struct Buckets {
   std::vector<int64_t> boundaries;
   std::vector<int64_t> batch_sizes;
 };
+/// A dataset of the shards' datasets → a dataset of elements.
+using ShardReader = std::function<PlanPtr(const PlanPtr& shards)>;
+/// How elements go into files and come back.
+struct Saving {
+  std::string compression = "";
+  ShardReader reader = nullptr;
+  NestToNumber shard = nullptr;
+};
+/// How group_by_reducer makes one element of all those of a key.
+struct Reduction {
+  NestToNumber key;
+  std::function<Nest(int64_t key)> init;
+  std::function<Nest(const Nest& state, const Nest& element)> reduce;
+  NestFunction finalize;
+};
 
 // Each says its errors (InvalidArgument) when it is made.
 namespace plans {
@@ -62,10 +77,12 @@ PlanPtr parallel_interleave(PlanPtr input, PlanFunction function, const Interlea
 PlanPtr batch(PlanPtr input, int64_t size, const BatchOptions& options);
 PlanPtr padded_batch(PlanPtr input, int64_t size, const PaddedBatchOptions& options);
 PlanPtr ragged_batch(PlanPtr input, int64_t size, const BatchOptions& options);
+PlanPtr sparse_batch(PlanPtr input, int64_t size, std::vector<int64_t> row_shape);
 PlanPtr unbatch(PlanPtr input);
 PlanPtr rebatch(PlanPtr input, std::vector<int64_t> sizes, const BatchOptions& options);
 PlanPtr window(PlanPtr input, int64_t size, const WindowOptions& options);
 PlanPtr group_by_window(PlanPtr input, Grouping grouping);
+PlanPtr group_by_reducer(PlanPtr input, Reduction reduction);
 PlanPtr bucket_by_sequence_length(PlanPtr input, Buckets buckets, const BucketOptions& options);
 PlanPtr shuffle(PlanPtr input, int64_t buffer_size, const ShuffleOptions& options);
 PlanPtr repeat(PlanPtr input, int64_t count);
@@ -80,9 +97,10 @@ PlanPtr ignore_errors(PlanPtr input, const IgnoreErrorsOptions& options);
 PlanPtr assert_cardinality(PlanPtr input, int64_t expected);
 PlanPtr cache(PlanPtr input);
 PlanPtr cache_in_files(PlanPtr input, const std::string& filename);
-PlanPtr snapshot(PlanPtr input, const std::string& path, const SnapshotOptions& options);
-void save(const Plan& plan, const std::string& path, const SnapshotOptions& options);
-PlanPtr load(const std::string& path);
+PlanPtr snapshot(PlanPtr input, const std::string& path, const Saving& saving);
+void save(const Plan& plan, const std::string& path, const Saving& saving);
+PlanPtr load(const std::string& path, const ShardReader& reader = nullptr);
+PlanPtr pad_to_cardinality(PlanPtr input, int64_t cardinality, const std::string& mask_key);
 PlanPtr prefetch(PlanPtr input, int64_t buffer_size);
 PlanPtr shard(PlanPtr input, int64_t num_shards, int64_t index);
 PlanPtr concatenate(PlanPtr first, PlanPtr second);
@@ -93,6 +111,8 @@ PlanPtr with_options(PlanPtr input, const Options& options);
 void for_each(const Plan& plan, const std::function<void(const Nest&)>& visit);
 /// The element of a dataset of one; InvalidArgument when there are none or more.
 Nest single_element(const Plan& plan);
+/// Element `index`; OutOfRange when it is not there, Unimplemented when only a pass can reach it.
+Nest element_at(const Plan& plan, int64_t index);
 /// The number of elements; InvalidArgument when it is infinite or unknown.
 int64_t length(const Plan& plan);
 /// Whether there are none; makes the first one of a preview where the cardinality does not tell.

@@ -99,11 +99,14 @@ Dataset<std::string> text_lines(const File& file) {
   return text_lines(std::vector<std::string>{std::string(file)});
 }
 
-/// What Dataset::save wrote. NotFound, or DataLoss for damaged files, now or at the element.
-/// `Element`: the type that was saved, or Nest for any.
+/// What Dataset::save wrote. NotFound, or DataLoss for damaged files, now or at the element;
+/// FailedPrecondition at a pass when it has been replaced since, which passes under way do not
+/// notice. `Element`: the type that was saved, or Nest for any. Of unknown cardinality with a
+/// `reader_func`.
 template <class Element = Nest>
-Dataset<Element> load(const std::string& path) {
-  return Dataset<Element>(plans::load(path));
+Dataset<Element> load(const std::string& path, const LoadOptions<Element>& options = {}) {
+  return Dataset<Element>(
+      plans::load(path, internal::reader_of_plans<Element>(options.reader_func)));
 }
 
 /// Tuples of one element of each; as long as the shortest.

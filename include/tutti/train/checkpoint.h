@@ -37,6 +37,13 @@ class LoadStatus {
   std::shared_ptr<Record> record_;
 };
 
+struct CheckpointOptions {
+  /// True: write and save come back when they have copied the states; a thread of the checkpoint
+  /// writes them. One write at a time: the next call of write, save, read, restore or sync waits
+  /// for it, and throws what went wrong there. The destructor waits too, and logs it.
+  bool enable_async = false;
+};
+
 /// Objects with names, saved and restored together: `Checkpoint checkpoint({{"model", model},
 /// {"optimizer", optimizer}, {"epoch", epoch}})`. One thread at a time; outside replicas.
 class Checkpoint {
@@ -48,9 +55,11 @@ class Checkpoint {
   /// Writes the states to `path`, to which ".tutti" is added unless it ends so. Gives `path`
   /// without it. Makes the folder when it is not there. All objects must have a state
   /// (FailedPrecondition); nothing is written otherwise.
-  std::string write(const std::string& path) const;
+  std::string write(const std::string& path, const CheckpointOptions& options = {}) const;
   /// Counts one up and writes `prefix`-N; then the file `checkpoint` beside it names it the latest.
-  std::string save(const std::string& prefix);
+  std::string save(const std::string& prefix, const CheckpointOptions& options = {});
+  /// Waits until what enable_async left to write is written.
+  void sync();
   /// Gives the states of `path` (as write or save gave it) to the objects of their names: to all of
   /// them or, when one does not fit (InvalidArgument), to none. An object that is not built yet
   /// takes its state when it is. NotFound, DataLoss or InvalidArgument says what is wrong with the
@@ -63,7 +72,11 @@ class Checkpoint {
 
  private:
   friend class CheckpointManager;
+  class Background;
+  std::string write_then(const std::string& path, const CheckpointOptions& options,
+                         std::function<void(const std::string& bare)> then) const;
   Objects objects_;
+  std::shared_ptr<Background> background_;
   int64_t save_counter_ = 0;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "keras/optimizers/optimizer_impl.h"
 #include "keras/training/training_state.h"
 #include "tutti/base/log.h"
 #include "tutti/distribute/gradient_tape.h"
@@ -104,21 +105,37 @@ std::vector<metrics::Metric> resolved(const std::vector<MetricSpec>& specs, cons
   return made;
 }
 
+/// What the steps train, asked once for all replicas.
+template <class Training>  // Model::Training, whose name is private
+void know_trainable(Model& model, Training& training) {
+  if (training.trainable_known) return;
+  distribute::once_for_all_replicas("trainable variables", [&] {
+    training.trainable = model.trainable_variables();
+    training.trainable_known = true;
+    if (training.trainable.empty())
+      log_warning("fit [", model.name(), "]: the model does not have any trainable weights");
+  });
+}
+
 }  // namespace
 
 void Model::train_step(const Batch& batch) {
   Training& training = *training_;
+  if (optimizers::Optimizer::Impl::of(training.optimizer).when_built != nullptr) {
+    // A state waits for the optimizer. It says how this step's loss is scaled, and at which weights
+    // gradients are taken.
+    if (!built()) build_before_call(batch.inputs());
+    if (built()) {
+      know_trainable(*this, training);
+      training.optimizer.build(training.trainable);
+      distribute::once_for_all_replicas("begin_training",
+                                        [&] { training.optimizer.begin_training(); });
+    }
+  }
   GradientTape tape;
   const Nest y_pred = (*this)(batch.inputs(), /*training=*/true);
   const Tensor loss = compute_loss(batch, y_pred);
-  if (!training.trainable_known) {
-    distribute::once_for_all_replicas("trainable variables", [&] {
-      training.trainable = trainable_variables();
-      training.trainable_known = true;
-      if (training.trainable.empty())
-        log_warning("fit [", name(), "]: the model does not have any trainable weights");
-    });
-  }
+  know_trainable(*this, training);
   if (!training.trainable.empty()) {
     training.optimizer.apply_gradients(
         tape.gradient(training.optimizer.scale_loss(loss), training.trainable), training.trainable);
