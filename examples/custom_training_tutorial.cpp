@@ -86,6 +86,8 @@ int main(int argc, char** argv) {
   losses::SparseCategoricalCrossentropy loss_object({.from_logits = true, .reduction = losses::Reduction::kNone});
   auto compute_loss = [&](Tensor labels, Tensor predictions, const std::vector<Tensor>& model_losses) {
     Tensor per_example_loss = loss_object(labels, predictions);
+    // Of labels with further axes (a class for each pixel, say) an example's loss is their mean.
+    if (per_example_loss.dim() > 1) per_example_loss = per_example_loss.flatten(1).mean(1);
     Tensor loss = tutti::nn::compute_average_loss(per_example_loss);
     for (const Tensor& model_loss : model_losses) loss = loss + tutti::nn::scale_regularization_loss(model_loss);
     return loss;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fails if a symbol that docs/reading.md promises is no longer in its file.
+"""Fails if a symbol that docs/reading.md promises is no longer in its file, or if README.md's program is not the one that is built.
 
 A promise is a line with a path and a symbol in backquotes, in this order:
     1. `src/distribute/replica_pool.cpp` `ReplicaPool::run`: what it does.
@@ -12,6 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PATH = r"`((?:include|src|tests|examples|docs|cmake|scripts|benchmarks)/[\w./*-]+)`"
+PROGRAM = "examples/short_program.cpp"
 PAIR = re.compile(PATH + r"\s+`([\w:~]+)`")
 
 
@@ -32,6 +33,9 @@ def main():
         file = ROOT / path
         if file.is_file() and not defines(file.read_text(), symbol):
             errors.append(f"docs/reading.md: {path} has no {symbol}; follow the code to where it went")
+    program = (ROOT / "README.md").read_text().split("```cpp\n", 1)[1].split("```", 1)[0]
+    if not (ROOT / PROGRAM).read_text().endswith(program):
+        errors.append(f"README.md: its first program is not {PROGRAM}; make them the same")
     for error in errors:
         print(error)
     print(f"    {len(pairs)} steps, {len(errors)} errors")

@@ -130,6 +130,10 @@ class Reader {
     const std::vector<int64_t> shape = sizes(entries);
     if (__builtin_mul_overflow(entries, c10::elementSize(dtype), &size)) damaged();
     const std::string_view content = take(size);
+    // A bool of another byte than 0 or 1 would be undefined behaviour.
+    if (dtype == at::kBool &&
+        !std::all_of(content.begin(), content.end(), [](char c) { return c == 0 || c == 1; }))
+      damaged();
     Tensor tensor = at::empty(shape, dtype);
     if (size > 0) std::memcpy(tensor.data_ptr(), content.data(), size);
     return tensor;

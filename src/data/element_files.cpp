@@ -61,7 +61,8 @@ void visit_data(const ElementFiles& files, Visit visit) {
     int64_t generation = -1;
     const char* last = name.data() + name.size();
     const auto number = std::from_chars(name.data() + start.size(), last, generation);
-    if (number.ec == std::errc() && number.ptr != last && *number.ptr == '-' && generation >= 0)
+    if (number.ec == std::errc() && number.ptr != last && *number.ptr == '-' && generation >= 0 &&
+        generation < INT64_MAX)
       visit(entry->path(), generation);
   }
 }

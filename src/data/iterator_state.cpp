@@ -93,7 +93,10 @@ int64_t number_in(const Nest& state, const std::string& key, int64_t least, int6
 
 void set_random_bits(const Nest& state, const std::string& key, RandomBits& random) {
   const Nest& found = part(state, key);
-  if (!found.is_leaf() || found.leaf().numel() != 4 || found.leaf().scalar_type() != at::kLong)
+  const bool fits = found.is_leaf() && found.leaf().dim() == 1 && found.leaf().numel() == 4 &&
+                    found.leaf().scalar_type() == at::kLong;
+  // A generator of zeros gives nothing but zeros.
+  if (!fits || !found.leaf().any().item<bool>())
     fail(cat("\"", key, "\" is no state of random numbers"));
   std::array<uint64_t, 4> words;
   for (std::size_t i = 0; i < words.size(); ++i)

@@ -13,11 +13,13 @@ namespace tutti::data {
 namespace {
 
 constexpr std::size_t kReadBytes = std::size_t{256} << 10;
+/// A packed file of a few bytes may be one line without end.
+constexpr std::size_t kLongestLine = std::size_t{1} << 28;
 
 /// The lines of one file.
 class LineReader {
  public:
-  explicit LineReader(const std::string& path) : stream_(path) {}
+  explicit LineReader(const std::string& path) : path_(path), stream_(path) {}
   /// Bytes in front of the next line.
   int64_t offset() const { return offset_; }
   /// Drops bytes; false when there are not so many.
@@ -44,6 +46,9 @@ class LineReader {
         return line;
       }
       searched = left;
+      if (left > kLongestLine)
+        throw DataLoss(cat("read lines [", path_, ", byte ", offset_,
+                           "]: a line of more than 256 MiB, expected text"));
       if (fetch()) continue;
       if (left == 0) return std::nullopt;
       return take(left, 0);
@@ -73,6 +78,7 @@ class LineReader {
     buffer_.resize(before + got);
     return got > 0;
   }
+  std::string path_;
   io::FileStream stream_;
   std::string buffer_;
   std::size_t at_ = 0;

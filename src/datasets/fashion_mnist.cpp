@@ -1,5 +1,7 @@
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "base/environment.h"
 #include "io/file.h"
 #include "tutti/base/error.h"
@@ -84,9 +86,13 @@ Tensor read_idx(const std::string& path) {
   int64_t numel = 1;
   for (std::size_t i = 0; i < rank; ++i) {
     sizes.push_back(big_endian(header + 4 * i));
-    if (__builtin_mul_overflow(numel, sizes.back(), &numel)) damaged("sizes too large");
+    // The others count beside an empty axis too: LibTorch has strides for them.
+    if (__builtin_mul_overflow(numel, std::max<int64_t>(sizes.back(), 1), &numel))
+      damaged("sizes too large");
   }
+  const bool empty = std::find(sizes.begin(), sizes.end(), 0) != sizes.end();
   const bool too_large = static_cast<uint64_t>(numel) > kLimit;
+  if (empty) numel = 0;
   Tensor tensor = too_large ? Tensor() : at::empty(sizes, at::kByte);
   have = 0;
   if (!too_large) read(tensor.data_ptr(), static_cast<std::size_t>(numel));

@@ -7,6 +7,8 @@ namespace tutti::io {
 namespace {
 /// A quote that nobody closes would take the rest of the file.
 constexpr std::size_t kLongestRecord = std::size_t{1} << 28;
+/// An empty field is one byte of the file and more in memory.
+constexpr std::size_t kMostFields = std::size_t{1} << 22;
 }  // namespace
 
 bool CsvReader::ends_field(char c) {
@@ -89,6 +91,7 @@ bool CsvReader::next(std::vector<std::string_view>& fields) {
     if (chunk.empty()) break;
     stream_.consume(scan(chunk));
     if (text_.size() > kLongestRecord) refuse("a record of more than 256 MiB");
+    if (ends_.size() > kMostFields) refuse("a record of more than 4194304 fields");
   }
   if (state_ != State::kRecordEnd) {
     if (stream_.offset() == record_offset_) {

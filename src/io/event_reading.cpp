@@ -17,8 +17,8 @@ using proto::EventData;
 using proto::SummaryValueData;
 using proto::TensorData;
 
-/// What a few bytes may stand for at most, when the last value is said to be repeated.
-constexpr int64_t kMostRepeated = 1 << 20;
+/// What a few bytes may stand for at most in one event, when the last value is said to be repeated.
+constexpr int64_t kMostRepeated = int64_t{8} << 20;
 
 std::optional<at::ScalarType> scalar_type(int dtype) {
   switch (dtype) {
@@ -49,30 +49,43 @@ std::optional<at::ScalarType> scalar_type(int dtype) {
   }
 }
 
-/// Number of values of the shape, when it is sound and there are `have` values for it.
-int64_t checked_numel(const std::vector<int64_t>& shape, std::size_t have) {
+/// Number of values of the shape, when it is sound and there are `have` values for it. What stands
+/// for more takes its bytes, `item_bytes` each, from `budget`.
+int64_t checked_numel(const std::vector<int64_t>& shape, std::size_t have, std::size_t item_bytes,
+                      int64_t& budget) {
   int64_t numel = 1;
+  bool empty = false;
   for (int64_t size : shape) {
-    if (size < 0 || __builtin_mul_overflow(numel, size, &numel))
+    // The others count beside an empty axis too: LibTorch has strides for them.
+    if (size < 0 || __builtin_mul_overflow(numel, std::max<int64_t>(size, 1), &numel))
       throw DataLoss(cat("a tensor of the shape ", shape_text(shape), ", expected sound sizes"));
+    empty = empty || size == 0;
   }
+  if (empty) numel = 0;
   const auto values = static_cast<int64_t>(have);
-  if (values > numel || (values < numel && numel > kMostRepeated) || shape.size() > 64) {
+  int64_t more = 0;
+  const bool too_many = __builtin_mul_overflow(numel - std::min(values, numel),
+                                               static_cast<int64_t>(item_bytes), &more) ||
+                        more > budget;
+  if (values > numel || too_many || shape.size() > 64) {
     throw DataLoss(cat("a tensor of ", values, " values for the shape ", shape_text(shape),
                        ", expected as many as it holds"));
   }
+  budget -= more;
   return numel;
 }
 
-Nest strings_of(const TensorData& data) {
-  const int64_t numel = checked_numel(data.shape, data.strings.size());
+Nest strings_of(const TensorData& data, int64_t& budget) {
+  const std::string last = data.strings.empty() ? "" : data.strings.back();
+  const int64_t numel =
+      checked_numel(data.shape, data.strings.size(), sizeof(last) + last.size(), budget);
   std::vector<std::string> strings = data.strings;
-  strings.resize(static_cast<std::size_t>(numel), strings.empty() ? "" : strings.back());
+  strings.resize(static_cast<std::size_t>(numel), last);
   return StringTensor(std::move(strings), data.shape);
 }
 
-Nest tensor_of(const TensorData& data) {
-  if (data.dtype == proto::kDtString) return strings_of(data);
+Nest tensor_of(const TensorData& data, int64_t& budget) {
+  if (data.dtype == proto::kDtString) return strings_of(data, budget);
   const auto dtype = scalar_type(data.dtype);
   if (!dtype) return {};
   const std::size_t item = proto::dtype_size(data.dtype);
@@ -80,7 +93,7 @@ Nest tensor_of(const TensorData& data) {
     throw DataLoss(
         cat("a tensor of ", data.content.size(), " bytes, expected a multiple of ", item));
   }
-  const int64_t numel = checked_numel(data.shape, data.content.size() / item);
+  const int64_t numel = checked_numel(data.shape, data.content.size() / item, item, budget);
   Tensor tensor = at::zeros(data.shape, at::TensorOptions().dtype(*dtype));
   if (numel == 0 || data.content.empty()) return tensor;
   auto* bytes = static_cast<char*>(tensor.data_ptr());
@@ -110,7 +123,7 @@ Tensor buckets_of(const proto::HistogramData& histogram) {
   return rows;
 }
 
-SummaryValue value_of(SummaryValueData& data) {
+SummaryValue value_of(SummaryValueData& data, int64_t& budget) {
   SummaryValue value{.tag = std::move(data.tag),
                      .plugin_name = std::move(data.plugin_name),
                      .plugin_content = std::move(data.plugin_content),
@@ -125,7 +138,7 @@ SummaryValue value_of(SummaryValueData& data) {
       break;
     case SummaryValueData::Kind::kTensor:
       value.tensor_dtype = data.tensor.dtype;
-      value.value = tensor_of(data.tensor);
+      value.value = tensor_of(data.tensor, budget);
       break;
     case SummaryValueData::Kind::kHistogram:
       plugin = "histograms";
@@ -196,9 +209,10 @@ std::optional<Event> EventFileReader::next() {
               .step = data.step,
               .kind = kind_of(data.what),
               .file_version = std::move(data.file_version)};
+  int64_t budget = kMostRepeated;
   for (SummaryValueData& value : data.values) {
     try {
-      event.values.push_back(value_of(value));
+      event.values.push_back(value_of(value, budget));
     } catch (const DataLoss& error) {
       throw DataLoss(cat(where(), error.what()));
     }

@@ -34,6 +34,18 @@ void on_exit(j_common_ptr info) {
   std::longjmp(errors->jump, 1);
 }
 
+/// A scan of a few bytes goes over the whole image. Encoders make about ten.
+constexpr int kMostScans = 500;
+
+void check_scans(j_common_ptr info) {
+  if (!info->is_decompressor ||
+      reinterpret_cast<j_decompress_ptr>(info)->input_scan_number <= kMostScans)
+    return;
+  auto* errors = reinterpret_cast<Errors*>(info->err);
+  std::snprintf(errors->message, sizeof(errors->message), "more than %d scans", kMostScans);
+  std::longjmp(errors->jump, 1);
+}
+
 /// Warnings are damage that libjpeg papers over: what it then shows is not the image.
 void on_message(j_common_ptr info, int level) {
   if (level >= 0) return;
@@ -104,10 +116,13 @@ class Decoder {
   bool create(std::string_view contents) {
     if (setjmp(errors_.jump) != 0) return false;
     jpeg_create_decompress(&info_);
+    progress_.progress_monitor = check_scans;
+    info_.progress = &progress_;
     jpeg_mem_src(&info_, reinterpret_cast<const unsigned char*>(contents.data()), contents.size());
     return jpeg_read_header(&info_, TRUE) == JPEG_HEADER_OK;
   }
   Errors errors_ = {};
+  jpeg_progress_mgr progress_ = {};
   jpeg_decompress_struct info_ = {};
 };
 

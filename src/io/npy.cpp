@@ -327,6 +327,9 @@ std::map<std::string, Tensor> load_npz(const std::string& path) {
         cat("read [", path, "]: ", zip_reason(code), ", expected a whole .npz file"));
   std::map<std::string, Tensor> arrays;
   const zip_int64_t count = zip_get_num_entries(archive.get(), 0);
+  std::error_code failed;
+  uint64_t packed_left = std::filesystem::file_size(path, failed);
+  if (failed) throw InvalidArgument(cat("read [", path, "]: not a plain file, expected one"));
   for (zip_int64_t i = 0; i < count; ++i) {
     zip_stat_t about;
     const auto index = static_cast<zip_uint64_t>(i);
@@ -336,9 +339,15 @@ std::map<std::string, Tensor> load_npz(const std::string& path) {
         // deflate packs a thousand to one at best: more is a claim that memory is not taken for
         about.size / 1100 > about.comp_size + 1)
       throw DataLoss(cat("read [", path, "]: entry ", i, " has no name or no possible size"));
+    // Entries that share their bytes would make any size of a small file.
+    if (about.comp_size > packed_left)
+      throw DataLoss(cat("read [", path, "]: the entries overlap, expected one behind the other"));
+    packed_left -= about.comp_size;
     std::string name = about.name;
     if (name.size() > 4 && name.compare(name.size() - 4, 4, ".npy") == 0)
       name.resize(name.size() - 4);
+    if (arrays.count(name) > 0)
+      throw DataLoss(cat("read [", path, "]: two arrays of the name ", name, ", expected one"));
     ZipSource source(path, archive.get(), index, about);
     Tensor array = read_array(source);
     source.check_end();

@@ -57,7 +57,9 @@ class Png {
     }
     png_set_read_fn(png_, &source_, take);
     png_set_user_limits(png_, 1 << 24, 1 << 24);
-    png_set_chunk_malloc_max(png_, 64 << 20);
+    // Texts and profiles are unpacked and kept: so large, and so many of them, at most.
+    png_set_chunk_malloc_max(png_, 8 << 20);
+    png_set_chunk_cache_max(png_, 16);
   }
   ~Png() { png_destroy_read_struct(&png_, &info_, nullptr); }
   Png(const Png&) = delete;

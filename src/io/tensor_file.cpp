@@ -31,7 +31,8 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little,
               "numbers are written as they lie in memory");
-using Json = nlohmann::ordered_json;
+using Json = nlohmann::json;
+using OrderedJson = nlohmann::ordered_json;  // looks a key up from the front on: only for writing
 
 constexpr char kFormat[] = "tutti 1";
 constexpr std::size_t kAlignment = 64;          // of the first tensor
@@ -162,13 +163,14 @@ std::optional<uint64_t> bytes_of(const std::vector<int64_t>& sizes, at::ScalarTy
 std::vector<int64_t> whole_numbers(const std::string& path, const std::string& name,
                                    const Json& list) {
   std::vector<int64_t> numbers;
-  const bool is_list = list.is_array() && list.size() <= kMaxRank;
-  for (const Json& number : is_list ? list : Json::array()) {
-    if (number.is_number_unsigned() && number.get<uint64_t>() <= INT64_MAX)
-      numbers.push_back(number.get<int64_t>());
-  }
-  if (!is_list || numbers.size() != list.size())
+  const auto refuse = [&] {
     damaged(path, cat("the tensor \"", name, "\" has sizes or offsets that are none"));
+  };
+  if (!list.is_array() || list.size() > kMaxRank) refuse();
+  for (const Json& number : list) {  // in place: a copy of what is nested deep takes all the stack
+    if (!number.is_number_unsigned() || number.get<uint64_t>() > INT64_MAX) refuse();
+    numbers.push_back(number.get<int64_t>());
+  }
   return numbers;
 }
 
@@ -198,12 +200,31 @@ Entry read_entry(const std::string& path, const std::string& name, const Json& j
   return entry;
 }
 
+/// The header's object, and its keys as they stand in the text.
+struct Header {
+  Json json;
+  std::vector<std::string> names;
+};
+
+Header parse_header(const std::string& path, const std::string& text) {
+  Header header;
+  const auto note_names = [&](int depth, Json::parse_event_t event, Json& parsed) {
+    if (depth == 1 && event == Json::parse_event_t::key)
+      header.names.push_back(parsed.get<std::string>());
+    return true;
+  };
+  header.json = Json::parse(text, note_names, /*allow_exceptions=*/false);
+  if (!header.json.is_object()) damaged(path, "its header is no JSON object");
+  if (header.json.size() != header.names.size()) damaged(path, "its header has a name twice");
+  return header;
+}
+
 /// The table, after its claims were held against the size of the file: tensors follow one another
 /// without holes up to its end.
-std::vector<Entry> read_table(const std::string& path, const Json& header, uint64_t bytes) {
+std::vector<Entry> read_table(const std::string& path, const Header& header, uint64_t bytes) {
   std::vector<Entry> entries;
-  for (const auto& [name, json] : header.items()) {
-    if (name != "__metadata__") entries.push_back(read_entry(path, name, json));
+  for (const std::string& name : header.names) {
+    if (name != "__metadata__") entries.push_back(read_entry(path, name, header.json.at(name)));
   }
   std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
     return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
@@ -290,7 +311,7 @@ std::string header_for(const TensorFile& file, const std::vector<Tensor>& contig
   std::string crcs;
   for (const Tensor& tensor : contiguous)
     crcs += cat(crcs.empty() ? "" : " ", hex(checksum(tensor.const_data_ptr(), tensor.nbytes())));
-  Json header;
+  OrderedJson header;
   header["__metadata__"] = {
       {"format", kFormat}, {"header_crc32", "00000000"}, {"crc32", crcs}, {"tutti", file.metadata}};
   std::set<std::string> used{"__metadata__"};
@@ -302,7 +323,7 @@ std::string header_for(const TensorFile& file, const std::vector<Tensor>& contig
                     {"data_offsets", {offset, offset + contiguous[i].nbytes()}}};
     offset += contiguous[i].nbytes();
   }
-  std::string text = header.dump(-1, ' ', false, Json::error_handler_t::replace);
+  std::string text = header.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
   while ((text.size() + 8) % kAlignment != 0) text += ' ';
   const std::size_t place = place_of_header_crc(text);
   text.replace(place, 8, hex(header_checksum(text, place)));
@@ -340,9 +361,8 @@ TensorFile read_tensor_file(const std::string& path) {
                               "]: no safetensors file, expected one that save() or another program "
                               "wrote in that format"));
   const std::string text = file.read_text(size);
-  const Json header = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!header.is_object()) damaged(path, "its header is no JSON object");
-  Described described = read_metadata(path, header, text);
+  const Header header = parse_header(path, text);
+  Described described = read_metadata(path, header.json, text);
   const std::vector<Entry> entries = read_table(path, header, file.left());
   if (!described.crcs.empty() && described.crcs.size() != entries.size())
     damaged(path, "it has not one checksum for each tensor");

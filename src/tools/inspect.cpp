@@ -10,7 +10,7 @@
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <ostream>
+#include <sstream>
 
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
@@ -104,27 +104,41 @@ class Table {
 
 // ---- tensors
 
+/// What a description has there, whatever that is: a file need not be ours. Never a copy of a part,
+/// which may be nested without end.
+const Json* part_of(const Json& json, const char* key) {
+  const auto found = json.find(key);
+  return found == json.end() ? nullptr : &*found;
+}
+std::string text_in(const Json& json, const char* key, const std::string& fallback) {
+  const Json* found = part_of(json, key);
+  return found != nullptr && found->is_string() ? found->get<std::string>() : fallback;
+}
+
 void describe_metadata(const std::string& text, std::ostream& out) {
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) {
     out << ", of another program\n";
     return;
   }
-  const std::string kind = json.value("kind", "");
+  const std::string kind = text_in(json, "kind", "?");
   out << ", kind " << (kind == "state" ? "checkpoint" : kind) << "\n";
-  if (json.contains("name") && json["name"].is_string())
-    out << "model \"" << json["name"].get<std::string>() << "\"";
-  if (json.contains("layers") && json["layers"].is_array()) {
+  const std::string name = text_in(json, "name", "");
+  if (!name.empty()) out << "model \"" << name << "\"";
+  const Json* const layers = part_of(json, "layers");
+  if (layers != nullptr && layers->is_array()) {
     std::vector<std::string> classes;
-    for (const Json& layer : json["layers"])
-      if (layer.is_object()) classes.push_back(layer.value("class_name", "?"));
+    for (const Json& layer : *layers)
+      if (layer.is_object()) classes.push_back(text_in(layer, "class_name", "?"));
     out << ": " << join(classes, ", ");
   }
-  if (json.contains("name")) out << "\n";
-  const Json compiled = json.value("compiled", Json::object());
-  if (compiled.is_object() && compiled.contains("optimizer") && compiled["optimizer"].is_object())
-    out << "optimizer " << compiled["optimizer"].value("class_name", "?") << " after "
-        << compiled.value("iterations", 0) << " steps\n";
+  if (!name.empty()) out << "\n";
+  const Json* const compiled = part_of(json, "compiled");
+  const Json* const optimizer = compiled != nullptr ? part_of(*compiled, "optimizer") : nullptr;
+  if (optimizer == nullptr || !optimizer->is_object()) return;
+  const Json* const steps = part_of(*compiled, "iterations");
+  out << "optimizer " << text_in(*optimizer, "class_name", "?") << " after "
+      << (steps != nullptr && steps->is_number_integer() ? steps->get<int64_t>() : 0) << " steps\n";
 }
 
 void describe_tensors(const std::string& path, std::ostream& out) {
@@ -422,17 +436,41 @@ FileKind kind_of(const std::string& path) {
                             "TFRecords, events or a CSV log"));
 }
 
+std::string printable(std::string_view text) {
+  std::string shown;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const auto next = i + 1 < text.size() ? static_cast<unsigned char>(text[i + 1]) : 0U;
+    const bool second_control = byte == 0xc2 && next >= 0x80 && next < 0xa0;  // U+0080 to U+009F
+    if ((byte < 0x20 && byte != '\n') || byte == 0x7f || second_control) {
+      char hex[5];
+      std::snprintf(hex, sizeof(hex), "\\x%02x", second_control ? next : byte);
+      shown += hex;
+      i += second_control ? 1 : 0;
+    } else {
+      shown += text[i];
+    }
+  }
+  return shown;
+}
+
 void describe(const std::string& path, std::ostream& out) {
+  std::ostringstream text;
   switch (kind_of(path)) {
     case FileKind::kTensors:
-      return describe_tensors(path, out);
+      describe_tensors(path, text);
+      break;
     case FileKind::kRecords:
-      return describe_records(path, out);
+      describe_records(path, text);
+      break;
     case FileKind::kEvents:
-      return describe_events(path, out);
+      describe_events(path, text);
+      break;
     case FileKind::kCsv:
-      return describe_log(path, out);
+      describe_log(path, text);
+      break;
   }
+  out << printable(text.str());
 }
 
 std::vector<io::Curve> curves_of(const std::string& path) {

@@ -3,6 +3,7 @@
 
 #include <iosfwd>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tutti/io/plot.h"
@@ -18,6 +19,9 @@ FileKind kind_of(const std::string& path);
 /// files with their first and last values, columns of a CSV log. What is damaged is named, and what
 /// can be read behind it goes on.
 void describe(const std::string& path, std::ostream& out);
+
+/// The text with what a terminal would obey, as its bytes in \\x.. form; ends of line stay.
+std::string printable(std::string_view text);
 
 /// The curves of an event file, of a folder of them (and of the folders in it: their names stand in
 /// front, as `validation/loss`), or of a CSV log. InvalidArgument when there are none.

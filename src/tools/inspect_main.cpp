@@ -32,7 +32,10 @@ int main(int argc, char** argv) {
     tutti::io::write_svg(picture, tutti::io::charts_by_name(curves, logs ? "epoch" : "step"));
     std::cout << curves.size() << " curves in " << picture << "\n";
   } catch (const tutti::Error& error) {
-    std::cerr << error.what() << "\n";
+    std::cerr << tutti::tools::printable(error.what()) << "\n";
+    return 1;
+  } catch (const std::exception& error) {  // of the system or of a library
+    std::cerr << "inspect: " << tutti::tools::printable(error.what()) << "\n";
     return 1;
   }
 }

@@ -15,6 +15,10 @@ namespace tutti::train {
 
 namespace fs = std::filesystem;
 
+namespace {
+constexpr int64_t kLargestCounter = int64_t{1} << 53;  // so that it can be counted on
+}
+
 struct LoadStatus::Record {
   std::string path;
   std::vector<std::string> not_in_file;     // objects
@@ -157,6 +161,10 @@ LoadStatus Checkpoint::read(const std::string& path) {
   StateFile file = read_state(file_of(without_suffix(path)));
   if (file.state.kind() != NestKind::kMap)
     throw DataLoss(cat("restore [", path, "]: no map of objects; the file is damaged"));
+  const int64_t counter = number_in(file.about);
+  if (counter < 0 || counter > kLargestCounter)
+    throw DataLoss(cat("restore [", path, "]: the save counter ", counter,
+                       ", expected the number of a save; the file is damaged"));
   auto record = std::make_shared<LoadStatus::Record>();
   record->path = path;
   for (const auto& [name, object] : objects_) {
@@ -178,7 +186,7 @@ LoadStatus Checkpoint::read(const std::string& path) {
     if (objects_.count(name) == 0) record->without_object.push_back(name);
   }
   for (const auto& [name, object] : record->given) object->set_state(file.state[name]);
-  save_counter_ = number_in(file.about);
+  save_counter_ = counter;
   return LoadStatus(std::move(record));
 }
 

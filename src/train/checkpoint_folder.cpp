@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
-#include <cstdio>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -47,18 +47,22 @@ std::string unquoted(const std::string& file, const std::string& text) {
   return out;
 }
 
+// By <charconv>, which knows nothing of locales.
+
 double number_of(const std::string& file, const std::string& text) {
-  try {
-    return std::stod(text);
-  } catch (const std::exception&) {
+  double number = 0;
+  const char* end = text.data() + text.size();
+  const auto result = std::from_chars(text.data(), end, number);
+  if (result.ec != std::errc() || result.ptr != end || !std::isfinite(number))
     throw DataLoss(cat("read [", file, "]: ", text, ", expected a time; delete the file"));
-  }
+  return number;
 }
 
 std::string number_text(double number) {
-  char text[40];
-  std::snprintf(text, sizeof(text), "%.6f", number);
-  return text;
+  char text[400];
+  const auto result =
+      std::to_chars(text, text + sizeof(text), number, std::chars_format::fixed, /*precision=*/6);
+  return {text, result.ptr};
 }
 
 }  // namespace
@@ -133,6 +137,15 @@ std::string relative_to(const std::string& folder, const std::string& path) {
 std::string inside(const std::string& folder, const std::string& name) {
   if (fs::path(name).is_absolute() || folder == ".") return name;
   return (fs::path(folder) / name).string();
+}
+
+bool lies_inside(const std::string& folder, const std::string& path) {
+  std::error_code failed;
+  const fs::path parent = fs::weakly_canonical(fs::path(path).parent_path(), failed);
+  if (failed) return false;
+  const fs::path root = fs::weakly_canonical(folder, failed);
+  if (failed) return false;
+  return std::mismatch(root.begin(), root.end(), parent.begin(), parent.end()).first == root.end();
 }
 
 double seconds_now() {

@@ -29,6 +29,9 @@ std::string without_suffix(const std::string& path);
 /// `path` as it stands in a folder's file; and back.
 std::string relative_to(const std::string& folder, const std::string& path);
 std::string inside(const std::string& folder, const std::string& name);
+/// Whether the file would be removed from `folder` or a folder in it; false when that cannot be
+/// told.
+bool lies_inside(const std::string& folder, const std::string& path);
 double seconds_now();
 /// The text as a number; 0 when it is none.
 int64_t number_in(const std::string& text);

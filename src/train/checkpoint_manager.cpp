@@ -112,7 +112,10 @@ void CheckpointManager::drop_old() {
   state.latest = state.all.back();
   state.last_preserved = last_preserved_;
   write_folder_state(directory_, state);
-  for (const Kept& old : gone) std::remove(file_of(old.path).c_str());
+  // The folder's file may be another's work: what it names elsewhere is not ours to remove.
+  for (const Kept& old : gone) {
+    if (lies_inside(directory_, old.path)) std::remove(file_of(old.path).c_str());
+  }
 }
 
 std::optional<std::string> CheckpointManager::restore_or_initialize() {

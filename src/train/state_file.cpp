@@ -74,9 +74,10 @@ class Writer {
 
 class Reader {
  public:
-  Reader(const std::string& path, const io::TensorFile& file) : path_(path), file_(file) {}
+  Reader(const std::string& path, const io::TensorFile& file)
+      : path_(path), file_(file), taken_(file.tensors.size(), false) {}
 
-  Nest read(const Json& json, int depth = 0) const {
+  Nest read(const Json& json, int depth = 0) {
     if (json.is_null()) return Nest();
     if (!json.is_object() || depth > kDeepest) damaged("a structure that is none");
     if (json.contains("tensor")) return Nest(tensor(json["tensor"]));
@@ -100,12 +101,16 @@ class Reader {
   [[noreturn]] void damaged(const std::string& what) const {
     throw DataLoss(cat("read [", path_, "]: ", what, "; the file is damaged"));
   }
-  const Tensor& tensor(const Json& index) const {
+  /// Each once: a short text that names one again and again would take any memory.
+  const Tensor& tensor(const Json& index) {
     if (!index.is_number_unsigned() || index.get<uint64_t>() >= file_.tensors.size())
       damaged("a tensor that is not there");
-    return file_.tensors[index.get<std::size_t>()].second;
+    const auto at = index.get<std::size_t>();
+    if (taken_[at]) damaged("a tensor that stands in two places");
+    taken_[at] = true;
+    return file_.tensors[at].second;
   }
-  StringTensor strings(const Json& json) const {
+  StringTensor strings(const Json& json) {
     if (!json["strings"].is_number_unsigned()) damaged("strings that are not there");
     const auto first = json["strings"].get<std::size_t>();
     const Tensor& bytes = tensor(first);
@@ -125,7 +130,8 @@ class Reader {
     }
     std::vector<int64_t> sizes;
     for (const Json& size : json["sizes"]) {
-      if (!size.is_number_integer()) damaged("strings of sizes that are none");
+      if (!size.is_number_unsigned() || size.get<uint64_t>() > INT64_MAX)
+        damaged("strings of sizes that are none");
       sizes.push_back(size.get<int64_t>());
     }
     try {
@@ -137,6 +143,7 @@ class Reader {
 
   const std::string& path_;
   const io::TensorFile& file_;
+  std::vector<bool> taken_;
 };
 
 }  // namespace

@@ -1,6 +1,8 @@
 // Passes that are saved and go on elsewhere: at each place, a new pass that is restored gives
 // exactly what the old one still has to give.
 
+#include "data/iterator_state.h"
+
 #include "data/elements.h"
 #include "tutti/tensor/printing.h"
 
@@ -129,6 +131,19 @@ TEST(IteratorState, OfAFunctionOfTheUserCannotBeSaved) {
   const auto generated =
       from_generator<Tensor>([] { return []() -> std::optional<Tensor> { return std::nullopt; }; });
   EXPECT_ERROR(generated.iterator().save(), FailedPrecondition, "from_generator");
+}
+
+TEST(IteratorState, RandomNumbersThatWouldStandStillAreRefused) {
+  RandomBits random(1);
+  for (const Tensor& words : {at::zeros({4}, at::kLong), at::ones({2, 2}, at::kLong), at::ones({4}),
+                              at::Tensor(at::ones({3}, at::kLong))}) {
+    EXPECT_ERROR(state::set_random_bits(Nest::map({{"random", words}}), "random", random), DataLoss,
+                 "no state of random numbers");
+  }
+  const RandomBits before = random;
+  state::set_random_bits(Nest::map({{"random", state::random_bits(RandomBits(2))}}), "random",
+                         random);
+  EXPECT_NE(random.state(), before.state());
 }
 
 }  // namespace

@@ -136,17 +136,6 @@ std::vector<Tensor> noise(std::optional<int64_t> calls, int passes = 1) {
   return all;
 }
 
-TEST(RandomFunctions, UserIssue60_DrawTheSameForAnyNumberOfCalls) {
-  const auto one_by_one = noise(std::nullopt);
-  for (std::optional<int64_t> calls : {std::optional<int64_t>(), std::optional<int64_t>(1),
-                                       std::optional<int64_t>(2), std::optional<int64_t>(8)}) {
-    const auto again = noise(calls);
-    ASSERT_EQ(again.size(), one_by_one.size());
-    for (std::size_t i = 0; i < again.size(); ++i)
-      EXPECT_TRUE(at::equal(again[i], one_by_one[i])) << "element " << i;
-  }
-}
-
 TEST(RandomFunctions, DrawOtherNumbersForEachElementPassAndFunction) {
   const auto two_passes = noise(2, 2);
   std::set<double> sums;

@@ -1,6 +1,4 @@
-// What a pipeline prints, and user issue 59.
-
-#include <iostream>
+// What a pipeline prints.
 
 #include "data/elements.h"
 #include "tutti/base/log.h"
@@ -69,63 +67,6 @@ TEST(PlanText, IsToldByThePlansToo) {
   EXPECT_EQ(plan->name(), "batch");
   EXPECT_EQ(plan->arguments(), "2");
   EXPECT_EQ(plan->inputs()[0]->name(), "range");
-}
-
-Numbers pass_of(const Dataset<Tensor>& dataset) {
-  Numbers all = numbers(dataset);
-  std::sort(all.begin(), all.end());
-  return all;
-}
-
-TEST(UserIssue59, ASplitOfAShuffleThatDoesNotReshuffleIsDisjointAndStable) {
-  const auto shuffled = range(100).shuffle(100, {.seed = 5, .reshuffle_each_iteration = false});
-  const auto train = shuffled.take(80);
-  const auto test = shuffled.skip(80);
-  for (int epoch = 0; epoch < 2; ++epoch) {
-    Numbers both = numbers(train);
-    const Numbers held_out = numbers(test);
-    both.insert(both.end(), held_out.begin(), held_out.end());
-    std::sort(both.begin(), both.end());
-    EXPECT_EQ(both, numbers(range(100)));
-    EXPECT_EQ(pass_of(train), pass_of(train));
-  }
-}
-
-TEST(UserIssue59, NothingIsWrongWithOtherOrdersOfTheCalls) {
-  ::testing::internal::CaptureStderr();
-  const auto fixed = range(100).shuffle(100, {.seed = 5, .reshuffle_each_iteration = false});
-  fixed.take(80);
-  fixed.skip(80);
-  range(100).shuffle(100).batch(10).take(2);
-  range(100).shuffle(100).take(-1);
-  range(100).shuffle(100).skip(0);
-  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
-}
-
-std::string said_of_a_split() {
-  ::testing::internal::CaptureStderr();
-  range(10).shuffle(10).take(8);
-  range(10).shuffle(10).skip(8);
-  return ::testing::internal::GetCapturedStderr();
-}
-
-// In a process of its own, since the warning comes once in each.
-TEST(UserIssue59DeathTest, ASplitOfAReshufflingShuffleWarnsOnceAndSaysHowToSplit) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");
-  EXPECT_EXIT(
-      {
-        const std::string said = said_of_a_split();
-        const bool once = said.find("skip directly") == std::string::npos;
-        std::cerr << said;
-        std::exit(once ? 0 : 1);
-      },
-      ::testing::ExitedWithCode(0),
-      "take directly behind shuffle.*reshuffle_each_iteration = false");
-}
-
-TEST(UserIssue59, ASplitOfAReshufflingShuffleOverlapsFromPassToPass) {
-  const auto shuffled = range(100).shuffle(100, {.seed = 5});
-  EXPECT_NE(pass_of(shuffled.take(80)), pass_of(shuffled.take(80)));
 }
 
 }  // namespace

@@ -104,7 +104,7 @@ TEST_F(TFRecordDatasets, AreUnpacked) {
   }
 }
 
-TEST_F(TFRecordDatasets, WithADamagedPayloadLoseThatRecordOnly) {  // tensorflow#25700
+TEST_F(TFRecordDatasets, UserIssue61_WithADamagedPayloadLoseThatRecordOnly) {
   const std::vector<std::string> files = three_files();
   std::string bytes = bytes_of(files[1]);
   bytes[2 * 18 + 12] ^= 1;  // in b2
@@ -116,7 +116,7 @@ TEST_F(TFRecordDatasets, WithADamagedPayloadLoseThatRecordOnly) {  // tensorflow
       << pass.errors[0];
 }
 
-TEST_F(TFRecordDatasets, WithADamagedLengthGoOnWithTheNextFile) {  // tensorflow#25700
+TEST_F(TFRecordDatasets, UserIssue61_WithADamagedLengthGoOnWithTheNextFile) {
   for (int good = 0; good < 5; ++good) {
     const std::vector<std::string> files = three_files();
     std::string bytes = bytes_of(files[1]);

@@ -102,5 +102,16 @@ TEST_F(TextLines, GoOnWhereAPassWasSaved) {
   }
 }
 
+TEST_F(TextLines, WithoutEndAreRefusedBeforeTheyTakeMoreMemory) {
+  const std::string path = folder_ / "packed.gz";
+  gzFile packed = gzopen(path.c_str(), "wb1");
+  const std::string part(1 << 20, 'x');
+  for (int i = 0; i < 258; ++i) gzwrite(packed, part.data(), 1 << 20);
+  gzclose(packed);
+  auto pass = text_lines({path, file("next", "one\n")}).iterator();
+  EXPECT_ERROR(pass.next(), DataLoss, "packed.gz, byte 0]: a line of more than 256 MiB");
+  EXPECT_EQ(pass.get_next(), "one");
+}
+
 }  // namespace
 }  // namespace tutti::data

@@ -102,6 +102,7 @@ TEST_F(Files, ReadIdxRefusesSizesThatTheDataDoesNotHave) {
   EXPECT_ERROR(read_idx(write("x", idx({40000, 40000}, kData))), DataLoss,
                "(40000, 40000) with 6 bytes");
   EXPECT_ERROR(read_idx(write("x", idx({~0u, ~0u, ~0u}, kData))), DataLoss, "sizes too large");
+  EXPECT_ERROR(read_idx(write("x", idx({0, ~0u, ~0u, ~0u}, ""))), DataLoss, "sizes too large");
 }
 
 TEST_F(Files, ReadIdxRefusesAnotherMagicOrRank) {

@@ -1,9 +1,12 @@
 # Runs PROGRAM ARGUMENTS and compares what it prints with the file EXPECTED, to the letter; with ANY_NUMBERS set all numbers
-# are equal.
+# are equal, but the text EXACTLY, where given, is printed as it is.
 execute_process(COMMAND ${PROGRAM} ${ARGUMENTS} OUTPUT_VARIABLE printed ERROR_VARIABLE errors RESULT_VARIABLE status)
 file(READ ${EXPECTED} expected)
 if(NOT status EQUAL 0)
   message(FATAL_ERROR "exit status ${status}\n${printed}${errors}")
+endif()
+if(DEFINED EXACTLY AND NOT printed MATCHES "${EXACTLY}")
+  message(FATAL_ERROR "printed:\n${printed}\nwithout: ${EXACTLY}")
 endif()
 if(ANY_NUMBERS)
   foreach(text IN ITEMS printed expected)

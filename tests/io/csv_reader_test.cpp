@@ -103,5 +103,11 @@ TEST_F(CsvRecords, DamagedAnywhereAreFieldsOrAnError) {
   });
 }
 
+TEST_F(CsvRecords, OfFieldsWithoutEndAreRefusedBeforeTheyTakeMemory) {
+  const std::string packed = write("x", gzipped(std::string(std::size_t{6} << 20, ',')));
+  EXPECT_ERROR(all(packed, {.compression = Compression::kGzip}), InvalidArgument,
+               "more than 4194304 fields");
+}
+
 }  // namespace
 }  // namespace tutti::io

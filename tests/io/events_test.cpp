@@ -323,5 +323,49 @@ TEST_F(Events, InAFolderThatCannotBeMadeAreNotFound) {
   EXPECT_ERROR(EventFileReader(path("none")), NotFound, "none");
 }
 
+/// One event whose values are these tensors.
+std::string event_of(const std::vector<std::string>& tensors) {
+  const auto field = [](char tag, const std::string& bytes) {
+    std::string size;
+    for (std::size_t left = bytes.size();; left >>= 7) {
+      size += static_cast<char>(left < 128 ? left : 128 | (left & 127));
+      if (left < 128) break;
+    }
+    return std::string(1, tag) + size + bytes;
+  };
+  std::string values;
+  for (const std::string& tensor : tensors) values += field('\x0a', field('\x42', tensor));
+  return field('\x2a', values);
+}
+
+TEST_F(Events, WhoseEmptyTensorsHaveAxesWithoutEndAreDataLoss) {
+  // dtype 1, shape [0, 2^62, 2^62]
+  const std::string axis("\x12\x0a\x08\x80\x80\x80\x80\x80\x80\x80\x80\x40", 12);
+  const std::string shape = std::string("\x12\x02\x08\x00", 4);
+  for (const std::string& dims : {shape + axis + axis, axis + axis + shape}) {
+    TFRecordWriter writer(path("x"));
+    writer.write(
+        event_of({"\x08\x01\x12" + std::string(1, static_cast<char>(dims.size())) + dims}));
+    writer.close();
+    EXPECT_ERROR(all(path("x")), DataLoss, "expected sound sizes");
+  }
+}
+
+TEST_F(Events, OfAFewBytesDoNotStandForAnyNumberOfThem) {
+  // dtype 1, shape [2^20], float_val [1]: 4 MiB
+  const std::string million("\x08\x01\x12\x06\x12\x04\x08\x80\x80\x40\x2a\x04\x00\x00\x80\x3f", 16);
+  TFRecordWriter writer(path("x"));
+  writer.write(event_of({million}));
+  writer.write(event_of(std::vector(1000, million)));
+  // dtype 7, shape [2^14], string_val [2^12 bytes]: 64 MiB
+  writer.write(event_of({std::string("\x08\x07\x12\x06\x12\x04\x08\x80\x80\x01\x42\x80\x20", 13) +
+                         std::string(4096, 'x')}));
+  writer.close();
+  EventFileReader reader(path("x"));
+  EXPECT_TENSOR_EQ(reader.next()->values.at(0).value.leaf(), at::ones({1 << 20}));
+  EXPECT_ERROR(reader.next(), DataLoss, "expected as many as it holds");
+  EXPECT_ERROR(reader.next(), DataLoss, "expected as many as it holds");
+}
+
 }  // namespace
 }  // namespace tutti::io

@@ -3,6 +3,12 @@
 #include "tutti/io/image.h"
 
 #include <ATen/ATen.h>
+#include <zlib.h>
+
+#include <cstdio>
+#include <cstdlib>
+// jpeglib.h wants stdio before it
+#include <jpeglib.h>
 
 #include "io/fixtures.h"
 #include "support/expect.h"
@@ -144,6 +150,77 @@ TEST(Images, BadArgumentsAreRefused) {
   EXPECT_ERROR(encode_jpeg(at::zeros({2, 2, 2}, at::kByte)), InvalidArgument, "1 or 3");
   EXPECT_ERROR(encode_jpeg(at::zeros({2, 2, 1}, at::kByte), {.quality = 101}), InvalidArgument,
                "quality 101");
+}
+
+/// A chunk of a PNG file.
+std::string chunk(const std::string& type_and_data) {
+  const auto number = [](uint32_t value) {
+    std::string bytes;
+    for (int shift = 24; shift >= 0; shift -= 8) bytes += static_cast<char>(value >> shift);
+    return bytes;
+  };
+  const auto crc = crc32(0, reinterpret_cast<const Bytef*>(type_and_data.data()),
+                         static_cast<uInt>(type_and_data.size()));
+  return number(static_cast<uint32_t>(type_and_data.size() - 4)) + type_and_data +
+         number(static_cast<uint32_t>(crc));
+}
+
+TEST(Images, APngWithAnyNumberOfTextsIsTheImageInIt) {
+  const std::string png = bytes_of(fixture("rgb.png"));
+  std::string texts;
+  for (int i = 0; i < 200; ++i) texts += chunk(cat("tEXtname", i, '\0', "a text"));
+  std::string large(20 << 20, 'x');  // packed: a thousandth
+  uLongf size = compressBound(static_cast<uLong>(large.size()));
+  std::string packed(size, '\0');
+  compress(reinterpret_cast<Bytef*>(packed.data()), &size,
+           reinterpret_cast<const Bytef*>(large.data()), static_cast<uLong>(large.size()));
+  texts += chunk(std::string("zTXtlarge\0\0", 11) + packed.substr(0, size));
+  constexpr std::size_t kBehindHeader = 8 + 25;
+  EXPECT_TENSOR_EQ(decode_png(std::string(png).insert(kBehindHeader, texts)), decode_png(png));
+}
+
+/// A progressive JPEG of one scan for each coefficient and bit: 3 x (63 x 3 + 1).
+std::string jpeg_of_many_scans() {
+  jpeg_compress_struct info = {};
+  jpeg_error_mgr errors = {};
+  info.err = jpeg_std_error(&errors);
+  jpeg_create_compress(&info);
+  unsigned char* bytes = nullptr;
+  unsigned long size = 0;  // NOLINT: libjpeg's type
+  jpeg_mem_dest(&info, &bytes, &size);
+  info.image_width = info.image_height = 8;
+  info.input_components = 3;
+  info.in_color_space = JCS_RGB;
+  jpeg_set_defaults(&info);
+  std::vector<jpeg_scan_info> scans;
+  for (int component = 0; component < 3; ++component) scans.push_back({1, {component}, 0, 0, 0, 0});
+  for (int component = 0; component < 3; ++component) {
+    for (int place = 1; place < 64; ++place) {
+      scans.push_back({1, {component}, place, place, 0, 2});
+      scans.push_back({1, {component}, place, place, 2, 1});
+      scans.push_back({1, {component}, place, place, 1, 0});
+    }
+  }
+  info.scan_info = scans.data();
+  info.num_scans = static_cast<int>(scans.size());
+  jpeg_start_compress(&info, TRUE);
+  std::string pixels(24, 'x');
+  while (info.next_scanline < info.image_height) {
+    auto* row = reinterpret_cast<JSAMPROW>(pixels.data());
+    jpeg_write_scanlines(&info, &row, 1);
+  }
+  jpeg_finish_compress(&info);
+  jpeg_destroy_compress(&info);
+  std::string jpeg(reinterpret_cast<char*>(bytes), size);
+  std::free(bytes);
+  return jpeg;
+}
+
+TEST(Images, AJpegOfMoreScansThanAnyEncoderMakesIsRefused) {
+  EXPECT_ERROR(decode_jpeg(jpeg_of_many_scans()), InvalidArgument, "more than 500 scans");
+  const Tensor image = at::arange(3 * 64).reshape({8, 8, 3}).to(at::kByte);
+  const std::string usual = encode_jpeg(image, {.progressive = true});
+  EXPECT_EQ(decode_jpeg(usual).sizes(), image.sizes());
 }
 
 }  // namespace

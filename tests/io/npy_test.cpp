@@ -128,5 +128,13 @@ TEST_F(NumPyFiles, AShapeThatIsClaimedTakesNoMemory) {
   }
 }
 
+TEST_F(NumPyFiles, TwoArraysOfOneNameAreRefused) {  // entries "a.npy" and "a"
+  EXPECT_ERROR(load_npz(fixture("twice.npz")), DataLoss, "two arrays of the name a");
+}
+
+TEST_F(NumPyFiles, EntriesThatShareTheirBytesAreRefused) {  // the second lies within the first
+  EXPECT_ERROR(load_npz(fixture("overlapping.npz")), DataLoss, "overlap");
+}
+
 }  // namespace
 }  // namespace tutti::io

@@ -146,8 +146,8 @@ TEST_F(TensorFiles, FilesOfOtherProgramsAreReadInTheOrderOfTheirBytes) {
 }
 
 TEST_F(TensorFiles, AMapOfTensorsGoesAndComesByName) {
-  const std::map<std::string, Tensor> tensors{
-      {"b.weight", at::arange(6, at::kFloat).view({2, 3})}, {"a", at::scalar_tensor(3, at::kLong)}};
+  const std::map<std::string, Tensor> tensors{{"b.weight", at::arange(6, at::kFloat).view({2, 3})},
+                                              {"a", at::scalar_tensor(3, at::kLong)}};
   save_safetensors(path("map.safetensors"), tensors);
   const auto back = load_safetensors(path("map.safetensors"));
   ASSERT_EQ(back.size(), 2u);
@@ -231,6 +231,37 @@ TEST_F(TensorFiles, AFailedWriteLeavesTheOldFileAndNoTemporaryOne) {
   EXPECT_ERROR(write_tensor_file(path("no/such/folder"), small_file()), NotFound, "No such file");
   EXPECT_EQ(bytes(), before);
   EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 1);
+}
+
+TEST_F(TensorFiles, WhatIsNestedWithoutEndInAHeaderIsRefused) {
+  const std::string deep = std::string(400'000, '[') + std::string(400'000, ']');
+  for (const char* key : {"shape", "data_offsets", "dtype"}) {
+    std::string entry = R"("dtype":"F32","shape":[1],"data_offsets":[0,4])";
+    const std::string quoted = cat('"', key, "\":");
+    entry.insert(entry.find(quoted) + quoted.size(), deep + ",\"old\":");
+    set_bytes(safetensors("{\"t\":{" + entry + "}}", std::string(4, '\0')));
+    SCOPED_TRACE(key);
+    EXPECT_ERROR(read_tensor_file(path()), DataLoss, "damaged");
+  }
+}
+
+TEST_F(TensorFiles, ManyTensorsWithoutBytesKeepTheirOrder) {
+  constexpr int kCount = 50'000;
+  std::string header = "{";
+  for (int i = 0; i < kCount; ++i)
+    header += cat(i > 0 ? "," : "", "\"t", kCount - i,
+                  R"(":{"dtype":"F32","shape":[0],"data_offsets":[0,0]})");
+  set_bytes(safetensors(header + "}", ""));
+  const TensorFile read = read_tensor_file(path());
+  ASSERT_EQ(read.tensors.size(), static_cast<std::size_t>(kCount));
+  EXPECT_EQ(read.tensors[0].first, cat("t", kCount));
+  EXPECT_EQ(read.tensors[kCount - 1].first, "t1");
+}
+
+TEST_F(TensorFiles, ANameThatStandsTwiceIsRefused) {
+  const std::string entry = R"("t":{"dtype":"F32","shape":[1],"data_offsets":[0,4]})";
+  set_bytes(safetensors(cat("{", entry, ",", entry, "}"), std::string(4, '\0')));
+  EXPECT_ERROR(read_tensor_file(path()), DataLoss, "a name twice");
 }
 
 }  // namespace

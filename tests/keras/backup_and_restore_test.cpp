@@ -329,9 +329,9 @@ TEST(BackupAndRestore, OutsideFitItSaysWhatDoesItThere) {
   EXPECT_ERROR(BackupAndRestore(""), InvalidArgument, "backup_dir");
 }
 
-// User issue 67 (keras#20712, #19179, #19389), each fit in a process of its own: a "threadsafe"
+// keras#20712, #19179, #19389: each fit in a process of its own: a "threadsafe"
 // death test runs its statement in a new process, which begins this test from the start.
-TEST(BackupAndRestoreDeathTest, AProcessThatDiedIsContinuedByTheNext) {
+TEST(UserIssuesDeathTest, Issue67_AProcessThatDiedIsContinuedByTheNext) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   constexpr char kPlace[] = "TUTTI_TEST_BACKUP";
   const bool child = std::getenv(kPlace) != nullptr;

@@ -457,5 +457,21 @@ TEST_F(SavingGraphs, LayersNestedWithoutEndAreRefused) {
   EXPECT_ERROR(load_model(path("deep")), DataLoss, "too deep");
 }
 
+TEST_F(SavingGraphs, DescriptionsNestedWithoutEndAreRefused) {
+  Sequential model({Dense(2, {.input_shape = {3}})});
+  model.save(file());
+  const io::TensorFile good = io::read_tensor_file(file());
+  const std::string deep = std::string(400'000, '[') + std::string(400'000, ']');
+  for (const char* key : {"layers", "input_shape", "compiled", "anything"}) {
+    std::string json = good.metadata;
+    json.insert(1, cat('"', key, "\":", deep, ","));
+    io::write_tensor_file(path("deep"), {json, good.tensors});
+    SCOPED_TRACE(key);
+    EXPECT_ERROR(load_model(path("deep")), DataLoss, "too deep");
+  }
+  EXPECT_ERROR(layers::layer_from_config("Dense", deep), DataLoss, "too deep");
+  EXPECT_EQ(load_model(file())->weights().size(), 2u);
+}
+
 }  // namespace
 }  // namespace tutti::keras

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 
 #include "keras/line_model.h"
 #include "tutti/distribute/config.h"
@@ -430,8 +431,10 @@ TEST(UserIssues, Issue63_ADistributedDatasetOfUnknownLengthGoesToItsEndAndAnEndl
       squares({1, 2, 3, 4, 5})
           .filter([](const Nest& element) { return element[0].leaf().item<float>() > 2; })
           .batch(2)));
+  EXPECT_EQ(unknown.cardinality(), data::kUnknown);
   const History history = model->fit(unknown, {.epochs = 2, .verbose = 0});
-  EXPECT_NEAR(history.history.at("loss")[1], (9 + 16 + 25) / 3., 1e-5);
+  EXPECT_EQ(model->optimizer().iterations(), 4) << "two steps an epoch";
+  for (double loss : history.history.at("loss")) EXPECT_NEAR(loss, (9 + 16 + 25) / 3., 1e-5);
   const auto endless = strategy->distribute_dataset(squares({1, 2}).batch(2).repeat());
   EXPECT_ERROR(model->fit(endless, {.verbose = 0}), InvalidArgument, "steps_per_epoch");
   EXPECT_ERROR(model->fit(unknown, {.verbose = 0, .validation_data = endless}), InvalidArgument,
@@ -449,11 +452,14 @@ TEST(UserIssues, Issue64_EachValidationBeginsWithTheFirstBatch) {
                                 .validation_data = squares({1, 2, 3, 4, 5}).batch(1).repeat(),
                                 .validation_steps = 2});
     for (double loss : history.history.at("val_loss")) EXPECT_NEAR(loss, 2.5, 1e-6);
+    ::testing::internal::CaptureStderr();
     const History shorter =
         model->fit(squares({1}).batch(1), {.epochs = 2,
                                            .verbose = 0,
                                            .validation_data = squares({1, 3}).batch(1),
                                            .validation_steps = 5});
+    const std::string said = ::testing::internal::GetCapturedStderr();
+    EXPECT_NE(said.find("ran out of data"), std::string::npos) << said;
     for (double loss : shorter.history.at("val_loss")) EXPECT_NEAR(loss, 5, 1e-6);
   }
 }
@@ -467,7 +473,20 @@ TEST(UserIssues, Issue65_AnEpochsLossWeighsSamplesNotBatches) {
       auto scope = strategy->scope();
       auto model = still({.loss = "mse", .steps_per_execution = together});
       const auto data = squares({ten, ten, 3}).batch(2);
-      EXPECT_NEAR(model->fit(data, {.verbose = 0}).history.at("loss")[0], 29 / 3., 1e-5);
+      const std::string log =
+          (std::filesystem::temp_directory_path() / cat("tutti_issue65_", getpid(), ".csv"))
+              .string();
+      const History history =
+          model->fit(data, {.verbose = 0, .callbacks = {callbacks::CSVLogger(log)}});
+      EXPECT_NEAR(history.history.at("loss")[0], 29 / 3., 1e-5);
+      std::ifstream lines(log);
+      std::string head, row;
+      std::getline(lines, head);
+      std::getline(lines, row);
+      EXPECT_EQ(head.substr(0, 10), "epoch,loss");
+      EXPECT_EQ(row.substr(0, 2), "0,");
+      EXPECT_NEAR(std::stod(row.substr(2)), 29 / 3., 1e-5);
+      std::filesystem::remove(log);
       EXPECT_NEAR(model->evaluate(data, {.verbose = 0})["loss"], 29 / 3., 1e-5);
     }
   }
@@ -540,6 +559,7 @@ TEST(UserIssues, Issue70_SingleBatchCallsRunOneStepUnderStepsPerExecution) {
     EXPECT_EQ(model->optimizer().iterations(), 1);
     model->reset_metrics();
     EXPECT_NEAR(model->test_on_batch(column({3}), column({0}))["loss"], 9, 1e-6);
+    EXPECT_TENSOR_NEAR(model->predict_on_batch(column({5})).leaf(), column({5}), 1e-6);
     const std::vector<float> seven{1, 2, 3, 4, 5, 6, 7};
     model->fit(squares(seven).batch(1), {.verbose = 0});
     EXPECT_EQ(model->optimizer().iterations(), 8);

@@ -125,5 +125,27 @@ TEST_F(Inspect, WhatHasNoKindOrNoCurvesIsRefused) {
   EXPECT_ERROR(curves_of(path("empty")), InvalidArgument, "no curves");
 }
 
+TEST_F(Inspect, ShowsWhatATerminalWouldObeyAsBytes) {
+  io::write_tensor_file(path("m"), {R"({"kind":"\u001b]2;title\u0007","name":"\u009b2J"})",
+                                    {{"a\x1b[31m\r", at::ones({1})}}});
+  const std::string shown = described(path("m"));
+  EXPECT_NE(shown.find("kind \\x1b]2;title\\x07\n"), std::string::npos) << shown;
+  EXPECT_NE(shown.find("model \"\\x9b2J\""), std::string::npos) << shown;
+  EXPECT_NE(shown.find("a\\x1b[31m\\x0d"), std::string::npos) << shown;
+  EXPECT_EQ(printable("caf\xc3\xa9\n\x7f"), "caf\xc3\xa9\n\\x7f");
+}
+
+TEST_F(Inspect, TakesAnyDescription) {
+  const std::string deep = std::string(300'000, '[') + std::string(300'000, ']');
+  for (const std::string& description :
+       {std::string(R"({"kind":7,"name":[],"layers":[{"class_name":1},2],"compiled":3})"),
+        std::string(R"({"kind":"x","compiled":{"optimizer":{"class_name":[]},"iterations":"y"}})"),
+        cat(R"({"kind":"x","layers":[)", deep, R"(],"compiled":{"optimizer":)", deep, "}}"),
+        cat(R"({"compiled":)", deep, "}")}) {
+    io::write_tensor_file(path("m"), {description, {{"w", at::ones({1})}}});
+    EXPECT_NE(described(path("m")).find("1 tensors"), std::string::npos);
+  }
+}
+
 }  // namespace
 }  // namespace tutti::tools

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "support/expect.h"
+#include "tutti/io/tensor_file.h"
 
 namespace tutti::train {
 namespace {
@@ -281,6 +282,77 @@ TEST_F(Checkpoints, AnIteratorWaitsForNewOnes) {
                            {.timeout = 0.0, .timeout_fn = [&] { return ++asked == 2; }});
   EXPECT_EQ(ends.next(), std::nullopt);
   EXPECT_EQ(asked, 2);
+}
+
+/// A checkpoint of right checksums whose structure another made.
+void write_structure(const std::string& path, const std::string& structure,
+                     const std::string& counter = "1") {
+  io::write_tensor_file(path, {cat(R"({"format":1,"kind":"state","about":")", counter,
+                                   R"(","structure":)", structure, "}"),
+                               {{"a", at::zeros({2})},
+                                {"a.bytes", at::zeros({4}, at::kByte)},
+                                {"a.lengths", at::full({2}, 2, at::kLong)}}});
+}
+
+TEST_F(Checkpoints, StructuresThatCannotBeAreDataLoss) {
+  Checkpoint checkpoint({{"a", number(1)}});
+  write_structure(path("x.tutti"), R"({"map":{"a":{"tensor":0}}})");
+  checkpoint.read(path("x")).assert_consumed();
+  const std::string strings = R"({"strings":1,"sizes":)";
+  for (const std::string& structure : std::vector<std::string>{
+           R"({"map":{"a":{"tensor":3}}})", R"({"map":{"a":{"tensor":-1}}})",
+           R"({"map":{"a":{"tensor":0},"b":{"tensor":0}}})",
+           cat(R"({"map":{"a":)", strings, "[2]},\"b\":", strings, "[2]}}}"),
+           cat(R"({"map":{"a":)", strings, "[18446744073709551615]}}}"),
+           cat(R"({"map":{"a":)", strings, "[-2]}}}"), cat(R"({"map":{"a":)", strings, "[[2]]}}}"),
+           R"({"map":{"a":{"strings":2,"sizes":[2]}}})",
+           R"({"map":{"a":{"strings":18446744073709551615,"sizes":[2]}}})", R"({"map":[]})",
+           R"({"list":{}})", "[]", "7", "{}",
+           std::string(300'000, '[') + std::string(300'000, ']')}) {
+    write_structure(path("x.tutti"), structure);
+    SCOPED_TRACE(structure.substr(0, 80));
+    EXPECT_ERROR(checkpoint.read(path("x")), DataLoss, "damaged");
+  }
+}
+
+TEST_F(Checkpoints, ACounterThatCannotGoOnIsDataLossAndChangesNothing) {
+  auto value = number(1);
+  Checkpoint checkpoint({{"a", value}});
+  for (const char* counter : {"9223372036854775807", "-1"}) {
+    write_structure(path("x.tutti"), R"({"map":{"a":{"tensor":0}}})", counter);
+    EXPECT_ERROR(checkpoint.read(path("x")), DataLoss, "save counter");
+    EXPECT_EQ(number_of(value), 1);
+  }
+}
+
+TEST_F(Checkpoints, AManagerRemovesNothingOutsideItsFolder) {
+  const std::string inside = path("models"), other = path("other.tutti");
+  fs::create_directories(inside + "/more");
+  for (const std::string& file : {other, inside + "/old.tutti", inside + "/more/older.tutti"})
+    std::ofstream(file) << "a file";
+  std::ofstream(inside + "/checkpoint")
+      << "model_checkpoint_path: \"old\"\n"
+      << "all_model_checkpoint_paths: \"" << path("other") << "\"\n"
+      << "all_model_checkpoint_paths: \"../other\"\n"
+      << "all_model_checkpoint_paths: \"more/../../other\"\n"
+      << "all_model_checkpoint_paths: \"more/older\"\n"
+      << "all_model_checkpoint_paths: \"old\"\n";
+  Checkpoint checkpoint({{"value", number(0)}});
+  CheckpointManager manager(checkpoint, inside, {.max_to_keep = 1});
+  EXPECT_EQ(manager.checkpoints().size(), 5u);
+  manager.save();
+  EXPECT_TRUE(fs::exists(other)) << "named by the folder's file, in another folder";
+  EXPECT_FALSE(fs::exists(inside + "/old.tutti"));
+  EXPECT_FALSE(fs::exists(inside + "/more/older.tutti"));
+  EXPECT_EQ(manager.checkpoints(), (std::vector{inside + "/ckpt-1"}));
+}
+
+TEST_F(Checkpoints, TimesInTheFolderFileAreNumbersOrDataLoss) {
+  for (const char* time : {"inf", "nan", "1.5x", "", "1e999"}) {
+    std::ofstream(path("checkpoint")) << "all_model_checkpoint_timestamps: " << time << "\n";
+    SCOPED_TRACE(time);
+    EXPECT_ERROR(latest_checkpoint(folder_.string()), DataLoss, "expected a time");
+  }
 }
 
 }  // namespace

@@ -261,11 +261,13 @@ void ModelFile::restore_optimizer(Model& model, const Json& json, const io::Tens
   if (names.empty() && count_tensors(file, "slots/") == 0) return;
   made.build(variables_named(model, names, file, path));
   for (const std::string& slot : made.slot_names()) {
-    std::size_t index = 0;
-    for (const Variable& variable : made.slots(slot)) {
-      const Tensor& value = find_tensor(file, path, index++, cat("slots/", slot, "/"));
-      tutti::internal::restore_value(variable, value);
-    }
+    const std::vector<const Tensor*> values = tensors_under(file, cat("slots/", slot, "/"));
+    const std::vector<Variable> variables = made.slots(slot);
+    if (values.size() < variables.size())
+      throw DataLoss(cat("load [", path, "]: ", values.size(), " tensors under slots/", slot,
+                         "/, expected ", variables.size(), "; the file is damaged"));
+    for (std::size_t i = 0; i < variables.size(); ++i)
+      tutti::internal::restore_value(variables[i], *values[i]);
   }
   restore_accumulated(made, json, file, path);
 }

@@ -42,14 +42,12 @@ void put_weights(const Model& model, io::TensorFile& file) {
   }
 }
 
-const Tensor& find_tensor(const io::TensorFile& file, const std::string& path, std::size_t index,
-                          const std::string& prefix) {
-  std::size_t at = 0;
+std::vector<const Tensor*> tensors_under(const io::TensorFile& file, const std::string& prefix) {
+  std::vector<const Tensor*> found;
   for (const auto& [name, tensor] : file.tensors) {
-    if (name.rfind(prefix, 0) == 0 && at++ == index) return tensor;
+    if (name.rfind(prefix, 0) == 0) found.push_back(&tensor);
   }
-  throw DataLoss(cat("load [", path, "]: ", at, " tensors under ", prefix,
-                     ", expected more; the file is damaged"));
+  return found;
 }
 
 std::size_t count_tensors(const io::TensorFile& file, const std::string& prefix) {
@@ -66,7 +64,7 @@ void take_weights(Model& model, const io::TensorFile& file, const std::string& p
                               ", expected the same architecture; nothing was changed"));
   }
   std::vector<Tensor> values;
-  for (std::size_t i = 0; i < count; ++i) values.push_back(find_tensor(file, path, i, "weights/"));
+  for (const Tensor* value : tensors_under(file, "weights/")) values.push_back(*value);
   model.set_weights(values);
 }
 
@@ -109,11 +107,11 @@ struct Match {
   }
 };
 
-Match match_by_place(const internal::NamedVariables& own, const io::TensorFile& file,
-                     const std::string& path) {
+Match match_by_place(const internal::NamedVariables& own, const io::TensorFile& file) {
   Match match;
+  const std::vector<const Tensor*> values = tensors_under(file, kPrefix);
   for (std::size_t i = 0; i < own.size(); ++i)
-    match.add(own[i].first, own[i].second, find_tensor(file, path, i, kPrefix));
+    match.add(own[i].first, own[i].second, *values.at(i));
   return match;
 }
 
@@ -161,7 +159,7 @@ void load_named_weights(const NamedVariables& own, const std::string& path,
                                 ", expected the same architecture; nothing was changed"));
     by_place = false;
   }
-  const Match match = by_place ? match_by_place(own, file, path) : match_by_name(own, file);
+  const Match match = by_place ? match_by_place(own, file) : match_by_name(own, file);
   if (!match.complete()) {
     if (!options.skip_mismatch)
       throw InvalidArgument(cat("load_weights [", path, "]: ", match.text(),

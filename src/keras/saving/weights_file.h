@@ -19,11 +19,9 @@ void check_outside_replicas(const char* operation, const std::string& path);
 /// is the first one's.
 void warn_of_own_statistics(const Model& model, const Variable& weight);
 
-/// Tensors whose names begin with `prefix`: their number, and the one of place `index` (DataLoss
-/// when there are fewer).
+/// Tensors whose names begin with `prefix`, in the order of the file; their number.
+std::vector<const Tensor*> tensors_under(const io::TensorFile& file, const std::string& prefix);
 std::size_t count_tensors(const io::TensorFile& file, const std::string& prefix);
-const Tensor& find_tensor(const io::TensorFile& file, const std::string& path, std::size_t index,
-                          const std::string& prefix);
 
 /// `weights/…`, once each, in the user's layout; ON_READ ones as their aggregate.
 void put_weights(const Model& model, io::TensorFile& file);
