@@ -172,7 +172,7 @@ TEST(AddLoss, HasAGradientAndIsNoPenaltyOnWeights) {
 
 TEST(AddLoss, RefusesAnUndefinedTensor) {
   Net model;
-  EXPECT_ERROR(model.add_loss(Tensor()), InvalidArgument, "add_loss [net]: an undefined tensor");
+  EXPECT_ERROR(model.add_loss(Tensor()), InvalidArgument, "an undefined tensor, expected a scalar");
 }
 
 }  // namespace

@@ -130,24 +130,26 @@ const CustomObjects kOwn = {
      }}};
 
 /// Of two families: one that names its arguments, and those that read them by hand.
-std::unique_ptr<Sequential> own_parts() {
+std::unique_ptr<Functional> own_parts() {
   const Initializer halves(std::make_shared<Halves>());
   const Regularizer fourth(std::make_shared<Fourth>());
   const Constraint capped(std::make_shared<Capped>(.25));
-  return std::make_unique<Sequential>(std::vector<layers::Layer>{
-      layers::LSTM(3, {.activation = doubled(),
+  const layers::LSTM steps(3, {.activation = doubled(),
+                               .kernel_initializer = halves,
+                               .bias_regularizer = fourth,
+                               .recurrent_constraint = capped,
+                               .return_sequences = true});
+  const layers::MultiHeadAttention attention(
+      1, 2, {.kernel_regularizer = fourth, .bias_constraint = capped});
+  const Dense last(2, {.activation = doubled(),
                        .kernel_initializer = halves,
-                       .bias_regularizer = fourth,
-                       .recurrent_constraint = capped,
-                       .return_sequences = true,
-                       .input_shape = {4, 2}}),
-      layers::MultiHeadAttention(1, 2, {.kernel_regularizer = fourth, .bias_constraint = capped}),
-      layers::Flatten(),
-      Dense(2, {.activation = doubled(),
-                .kernel_initializer = halves,
-                .kernel_regularizer = fourth,
-                .activity_regularizer = fourth,
-                .kernel_constraint = capped})});
+                       .kernel_regularizer = fourth,
+                       .activity_regularizer = fourth,
+                       .kernel_constraint = capped});
+  const Input x({4, 2});
+  const KerasTensor y = steps(x);
+  return std::make_unique<Functional>(
+      x, last(layers::Flatten()(attention(std::vector<KerasTensor>{y, y}))));
 }
 
 TEST_F(CustomObjectFiles, InitializersRegularizersConstraintsAndActivationsComeFromTheirMakers) {

@@ -209,7 +209,7 @@ class HashedCrossingImpl : public LayerImpl {
   Tensor crossed(const std::vector<Nest>& features) const {
     std::vector<Shape> shapes;
     for (const Nest& feature : features) {
-      if (!feature.is_strings() && !feature.is_leaf())
+      if (!feature.is_strings() && !(feature.is_leaf() && feature.leaf().defined()))
         throw InvalidArgument(
             cat(head(*this), "a feature ", feature.structure(), ", expected strings or integers"));
       shapes.push_back(feature.is_strings() ? feature.strings().sizes()

@@ -82,7 +82,9 @@ class HeadsImpl : public AttendingImpl {
                  {"kernel_initializer", to_json(arguments_.kernel_initializer)},
                  {"bias_initializer", to_json(arguments_.bias_initializer)},
                  {"kernel_regularizer", to_json(arguments_.kernel_regularizer)},
-                 {"bias_regularizer", to_json(arguments_.bias_regularizer)}});
+                 {"bias_regularizer", to_json(arguments_.bias_regularizer)},
+                 {"kernel_constraint", to_json(arguments_.kernel_constraint)},
+                 {"bias_constraint", to_json(arguments_.bias_constraint)}});
     if (class_name() == "MultiHeadAttention") {
       json.update({{"num_heads", arguments_.query_heads},
                    {"key_dim", arguments_.key_dim},
@@ -297,6 +299,9 @@ Options heads_options(const Json& json, const LayerBase& base) {
       argument_from(json, "kernel_regularizer", options.kernel_regularizer, base);
   options.bias_regularizer =
       argument_from(json, "bias_regularizer", options.bias_regularizer, base);
+  options.kernel_constraint =
+      argument_from(json, "kernel_constraint", options.kernel_constraint, base);
+  options.bias_constraint = argument_from(json, "bias_constraint", options.bias_constraint, base);
   return options;
 }
 
