@@ -126,8 +126,8 @@ TEST(SpectralNormalization, TakesEmbeddingsAndConvolutionsAndRefusesOthers) {
   EXPECT_EQ(rows(at::tensor({1, 2}, at::kLong), true).sizes().vec(), (Shape{2, 3}));
   const Layer convolution = SpectralNormalization(Conv2D(3, 2));
   EXPECT_EQ(convolution(wave({1, 4, 4, 2}), true).sizes().vec(), (Shape{1, 3, 3, 3}));
-  EXPECT_ERROR(SpectralNormalization(Flatten())(wave({2, 3})), InvalidArgument,
-               "a layer Flatten, expected one with a weight");
+  const Layer none = SpectralNormalization(Flatten());
+  EXPECT_ERROR(none(wave({2, 3})), InvalidArgument, "a layer Flatten, expected one with a weight");
   EXPECT_ERROR(SpectralNormalization(Dense(1), {.power_iterations = 0}), InvalidArgument,
                "power_iterations 0, expected at least 1");
 }
