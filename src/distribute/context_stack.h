@@ -23,6 +23,7 @@ struct ContextEntry {
 struct ThreadContext {
   std::vector<ContextEntry> stack;  ///< empty: the default strategy's replica context
   int open_tapes = 0;
+  bool in_layer_call = false;  ///< of keras: a layer or model is at work
 };
 
 /// This thread's state: the one thread-local of the library.

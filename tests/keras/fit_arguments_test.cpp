@@ -169,6 +169,27 @@ TEST(OneBatch, MetricsNamesAreLossAndThoseCompiled) {
   EXPECT_EQ(model->metrics().size(), 3u);
 }
 
+TEST(OneBatch, EqualNamesOfMetricsAreNumberedAsInKeras) {
+  auto model = still({.loss = "mse",
+                      .metrics = {"mae", "mae", "mse", "mae"},
+                      .weighted_metrics = {"mae", "mae", "mse", "mape"}});
+  const Logs logs = model->test_on_batch(column({1, 2}), column({0, 0}), at::tensor({1.f, 0.f}));
+  EXPECT_EQ(model->metrics_names(),
+            (std::vector<std::string>{"loss", "mae", "mae_1", "mse", "mae_2", "weighted_mae",
+                                      "weighted_mae_1", "weighted_mse", "mape"}));
+  EXPECT_NEAR(logs["mae_2"], 1.5, 1e-6);
+  EXPECT_NEAR(logs["weighted_mae_1"], 1, 1e-6);
+}
+
+TEST(OneBatch, ANumberedNameThatIsTakenGoesOn) {
+  auto model =
+      still({.loss = "mse",
+             .metrics = {metrics::MeanAbsoluteError("e_1"), metrics::MeanAbsoluteError("e"),
+                         metrics::MeanAbsoluteError("e")}});
+  model->test_on_batch(column({1}), column({0}));
+  EXPECT_EQ(model->metrics_names(), (std::vector<std::string>{"loss", "e_1", "e", "e_2"}));
+}
+
 TEST(OneBatch, AListOfOneIsThatOne) {
   auto model = still();
   EXPECT_NEAR(model->test_on_batch({column({2})}, {column({0})})["loss"], 4, 1e-6);

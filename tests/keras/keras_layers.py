@@ -307,6 +307,48 @@ for config, asked in [({"num_bins": 3, "mask_value": ""}, np.array([["A", "", "B
     cases.append({"name": f"hashing_{config}", "class": "Hashing", "config": config, "adapt": None,
                   "inputs": [described(asked)], "outputs": [described(L.Hashing(**config)(tf.constant(asked)))]})
 
+# ---- einsum, adaptive pooling, crossed features, spectral norms
+
+for equation, shape, sizes, extra in [
+        ("ab,bc->ac", (2, 3), 4, {"bias_axes": "c"}), ("abc,cd->abd", (2, 4, 3), (None, 5), {"bias_axes": "d"}),
+        ("...x,xy->...y", (2, 4, 3), 5, {"activation": "relu"}), ("...x,xy->...y", (2, 2, 4, 3), 5, {"bias_axes": "y"}),
+        ("ab...,bc->ac...", (2, 3, 4), 5, {"bias_axes": "c"}), ("abc,cde->abde", (2, 4, 3), (None, 2, 5), {"bias_axes": "de"}),
+        ("abcd,cde->abe", (2, 4, 3, 2), (None, 5), {"bias_axes": "e"}),
+        ("abc,cde->abde", (2, 4, 3), (None, 2, 5), {"bias_axes": "d"})]:
+    layer = built(L.EinsumDense(equation, sizes, **extra), shape)
+    listed = [sizes] if isinstance(sizes, int) else [-1 if size is None else size for size in sizes]
+    add(f"einsum_{equation}_{extra.get('bias_axes')}", layer, [Wave(shape)],
+        {"equation": equation, "output_shape": listed, **extra})
+for rank, shape, sizes in [(1, (2, 7, 3), (3,)), (2, (2, 5, 7, 2), (2, 3)), (2, (2, 4, 6, 1), (4, 2)),
+                           (3, (2, 5, 4, 3, 2), (2, 3, 2))]:
+    for kind in ("Average", "Max"):
+        cls = getattr(L, f"Adaptive{kind}Pooling{rank}D")
+        config = {"output_size": sizes[0] if rank == 1 else list(sizes)}
+        add(f"adaptive_{kind}_{rank}_{sizes}", cls(sizes[0] if rank == 1 else sizes), [Wave(shape)], config)
+LETTERS = np.array(["A", "B", "A", "B", "longer than sixteen bytes, \u00fcber", ""], object)
+NUMBERED = np.array([101, 101, -7, 102, 1 << 40, 0])
+for name, config, features in [
+        ("crossing", {"num_bins": 5}, [LETTERS, NUMBERED]), ("crossing_many_bins", {"num_bins": 1000003}, [LETTERS, NUMBERED]),
+        ("crossing_numbers", {"num_bins": 101}, [NUMBERED, NUMBERED[::-1].copy()]),
+        ("crossing_three", {"num_bins": 77}, [NUMBERED[:, None], LETTERS[:, None], LETTERS[::-1, None].copy()]),
+        ("crossing_one_hot", {"num_bins": 5, "output_mode": "one_hot"}, [LETTERS, NUMBERED]),
+        ("crossing_one_hot_column", {"num_bins": 5, "output_mode": "one_hot"}, [LETTERS[:, None], NUMBERED[:, None]])]:
+    given = [tf.constant(list(f.reshape(-1)), shape=f.shape) if f.dtype == object else tf.constant(f) for f in features]
+    cases.append({"name": name, "class": "HashedCrossing", "config": config, "adapt": None, "inputs": [described(f) for f in features],
+                  "outputs": [described(L.HashedCrossing(**config)(given))]})
+for inner, shape, iterations in [(("Dense", {"units": 4}), (3, 5), 1), (("Dense", {"units": 2}), (3, 5), 3),
+                                 (("Conv2D", {"filters": 3, "kernel_size": [2, 2]}), (2, 4, 4, 2), 2)]:
+    layer = built(L.SpectralNormalization(getattr(L, inner[0])(**inner[1]), power_iterations=iterations), shape)
+    weights = [layer.vector_u, layer.layer.kernel, layer.layer.bias]  # Tutti's order
+    for i, weight in enumerate(weights):
+        weight.assign(wave(weight.shape, 0.3 + i) * np.float32(0.5))
+    before = [described(keras.ops.convert_to_numpy(weight)) for weight in weights]
+    out = layer(wave(shape), training=True)
+    cases.append({"name": f"spectral_{inner[0]}_{iterations}", "class": "SpectralNormalization",
+                  "config": {"layer": cell(inner[0], **inner[1]), "power_iterations": iterations},
+                  "inputs": [Wave(shape).json()], "weights": before, "training": True, "outputs": [described(out)],
+                  "after": [described(keras.ops.convert_to_numpy(weight)) for weight in weights]})
+
 with open(sys.argv[1], "w") as file:
     file.write('{"keras": "%s", "cases": [\n' % keras.__version__)
     file.write(",\n".join(json.dumps(case, sort_keys=True) for case in cases))

@@ -89,6 +89,19 @@ TEST(SeveralOutputs, TrainToKerasNumbersOnAnyNumberOfReplicas) {
   }
 }
 
+TEST(SeveralOutputs, EqualNamesOfMetricsAreNumberedForEachOutput) {
+  auto model = two();
+  model->compile({.optimizer = sgd(),
+                  .loss = {"mse", "sparse_categorical_crossentropy"},
+                  .metrics = {{"u", {"mae", "mae"}}, {"v", {"accuracy"}}},
+                  .weighted_metrics = {{"u", {"mae"}}, {"v", {"accuracy", "accuracy"}}}});
+  model->test_on_batch({input_a(), input_b()}, {target_u(), target_v()});
+  EXPECT_EQ(
+      model->metrics_names(),
+      (std::vector<std::string>{"loss", "u_loss", "v_loss", "u_mae", "u_mae_1", "v_accuracy",
+                                "u_weighted_mae", "v_weighted_accuracy", "v_weighted_accuracy_1"}));
+}
+
 TEST(SeveralOutputs, LossesWeightsMetricsAndDataGoByNameToo) {
   auto model = two();
   model->compile({.optimizer = sgd(),

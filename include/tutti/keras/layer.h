@@ -20,6 +20,9 @@
 
 namespace tutti::keras::layers {
 
+class CallLosses;  // src/keras/layers/call_losses.h
+class CallScope;
+
 /// A shape with the batch dimension in front; -1 is unknown.
 using Shape = std::vector<int64_t>;
 
@@ -66,7 +69,7 @@ class LayerImpl {
   /// `name` empty: the class name in snake case with a number behind it. `input_shape` (without
   /// batch axis) may be empty: unknown.
   LayerImpl(const std::string& class_name, const std::string& name, Shape input_shape);
-  virtual ~LayerImpl() = default;
+  virtual ~LayerImpl();
   LayerImpl(const LayerImpl&) = delete;
   LayerImpl& operator=(const LayerImpl&) = delete;
 
@@ -118,9 +121,18 @@ class LayerImpl {
   /// is built, if it has weights.
   virtual std::vector<Variable> weights() const;
   virtual std::vector<Variable> trainable_weights() const;
-  /// Penalties of this layer's regularised weights, one scalar each, with gradient; none when it is
-  /// not trainable.
+  /// What add_loss was given, and the penalties on outputs, since the outermost call that this
+  /// layer was last part of began: of this replica. Then those on its weights, while it is
+  /// trainable, and those of the layers in it. One scalar each, with gradient.
   virtual std::vector<Tensor> losses() const;
+  /// From within a call: adds a scalar (the sum of a larger tensor) to the loss of this call, as
+  /// fit and compute_loss count it. A layer that is called several times adds each time; the next
+  /// outermost call, of a model or of a layer by itself, forgets what was added before.
+  void add_loss(const Tensor& loss);
+  /// Forgets what this replica's calls have added, here and in the layers in it. Calls do it.
+  void clear_losses() {
+    if (holds_layers_ || call_losses_.load(std::memory_order_relaxed) != nullptr) forget_losses();
+  }
   /// Weights of more entries than `numel` become InvalidArgument: for layers from descriptions that
   /// are not trusted.
   virtual void limit_weights(int64_t numel);
@@ -151,8 +163,20 @@ class LayerImpl {
   /// The weight's value in the compute dtype, with gradient.
   Tensor value_of(const Variable& weight) const {
     Tensor value = weight.value();
-    return mixed_ && value.is_floating_point() ? value.to(policy_.compute_dtype()) : value;
+    return converts_ && value.is_floating_point()
+               ? value.to(policy_.compute_dtype(), false, copies_weights_)
+               : value;
   }
+  /// The penalty on an output of this call, divided by the rows of the batch as in Keras; an empty
+  /// batch has none.
+  void add_penalty(const Regularizer& regularizer, const Tensor& output);
+  /// clear_losses of what is here; a layer that holds others otherwise than by track() goes on to
+  /// them.
+  virtual void forget_losses();
+  void set_holds_layers() { holds_layers_ = true; }
+  /// From now on value_of gives copies, so that a weight may be changed between a call and its
+  /// gradient.
+  static void copy_weights_of(LayerImpl& layer) { layer.copies_weights_ = layer.converts_ = true; }
   /// Adds a layer that belongs to this one: its weights, losses and trainable flag are counted
   /// here.
   void track(std::shared_ptr<LayerImpl> inner);
@@ -161,6 +185,7 @@ class LayerImpl {
 
  private:
   void build_now(const std::vector<Shape>& inputs);
+  void enter(CallScope& scope);
   Tensor cast(const Tensor& input) const;
   std::vector<Tensor> ready(const std::vector<Tensor>& inputs);
 
@@ -170,7 +195,10 @@ class LayerImpl {
   bool trainable_ = true;
   int64_t weight_limit_ = std::numeric_limits<int64_t>::max();
   DTypePolicy policy_;
-  bool mixed_ = false;  ///< compute and variable dtypes differ
+  bool copies_weights_ = false;
+  bool converts_ = false;  ///< compute and variable dtypes differ, or weights are copied
+  bool holds_layers_ = false;
+  std::atomic<CallLosses*> call_losses_{nullptr};  ///< null before something was added
   std::vector<Shape> built_shapes_;
   int64_t symbolic_calls_ = 0;
   std::atomic<bool> mask_dropped_{false};  ///< and said so

@@ -17,3 +17,4 @@
 #include "tutti/keras/layers/sequence_wrappers.h"
 #include "tutti/keras/layers/sizes.h"
 #include "tutti/keras/layers/text.h"
+#include "tutti/keras/layers/wrappers.h"

@@ -125,8 +125,12 @@ class Model {
   void summary(std::ostream& out) const;
   void summary() const;
 
-  /// Regularisation penalties, one scalar each, with gradient.
+  /// What this replica's last call has added by add_loss, here and in the layers, and the penalties
+  /// of regularisation; one scalar each, with gradient.
   std::vector<Tensor> losses() const;
+  /// From within `call` of a model of one's own: adds a scalar (the sum of a larger tensor) to what
+  /// compute_loss gives for this call (layers::LayerImpl::add_loss).
+  void add_loss(const Tensor& loss);
 
   void compile(const CompileOptions& options);
   /// Arrays: sliced, shuffled and batched as Keras does.
@@ -188,6 +192,9 @@ class Model {
   /// (FailedPrecondition).
   void save(const std::string& path) const;
   void save_weights(const std::string& path) const;
+  /// The architecture alone, as text from which model_from_json makes a model with new weights.
+  /// Unimplemented for a model of a class of the user's own, FailedPrecondition before it is built.
+  std::string to_json() const;
   /// Of a file of Tutti's (of save, too) the weights by place. Of a safetensors file of another
   /// program by name, where "." is "/": PyTorch's "hidden.weight" is a TorchModel's. Dtypes are
   /// converted. InvalidArgument names what is missing in the file, what is in it besides and what
@@ -225,8 +232,11 @@ class Model {
   friend class TrainLoop;
   friend struct ModelFile;
   friend class ModelState;
+  friend class ModelLayer;
   struct Training;  // src/keras/training/training_state.h
   void track_layer(const layers::Layer& layer);
+  void enter(layers::CallScope& scope);
+  void clear_losses();
   Tensor ready(const Tensor& x) const;
   void build_before_call(const Nest& inputs);
   void call_with_zeros(const Nest& like);
@@ -240,6 +250,7 @@ class Model {
   std::vector<Variable> variables_;
   bool trainable_ = true;
   std::atomic<bool> called_{false};
+  std::atomic<layers::CallLosses*> call_losses_{nullptr};
   bool in_first_call_ = false;
   mutable std::shared_ptr<const Nest> waiting_state_;  ///< of a checkpoint, for weights to come
   std::unique_ptr<Training> training_;

@@ -22,7 +22,7 @@ class LearningRateSchedule {
   /// thread, and by Optimizer::learning_rate() on any: a function of `step` alone.
   virtual double operator()(int64_t step) const = 0;
   /// What a saved optimizer says of its schedule. A user's own schedule that does not override both
-  /// cannot be saved (Unimplemented), and from_config knows only the classes below.
+  /// cannot be saved (Unimplemented); load_model makes it again by its maker in custom_objects.
   virtual std::string class_name() const;
   /// JSON object text with Keras' argument names.
   virtual std::string config() const;

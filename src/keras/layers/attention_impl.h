@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "keras/layers/nested.h"
+#include "keras/layers/random.h"
 #include "tutti/keras/layers/attention.h"
 
 namespace tutti::keras::layers {

@@ -4,6 +4,7 @@
 #include <numbers>
 
 #include "keras/layers/images.h"
+#include "keras/layers/random.h"
 
 namespace tutti::keras::layers {
 namespace {

@@ -3,14 +3,12 @@
 // the table by class name.
 
 #include <array>
-#include <functional>
 #include <limits>
-#include <map>
 #include <memory>
 #include <span>
 
 #include "keras/json.h"
-#include "keras/layers/activity.h"
+#include "keras/layers/custom.h"
 #include "tutti/keras/layers.h"
 
 namespace tutti::keras::layers {
@@ -20,7 +18,7 @@ struct LayerLimits {
   int64_t weight_entries = std::numeric_limits<int64_t>::max();
   int depth = 64;  ///< of layers inside layers
   /// Makers of classes that are not Tutti's; may be null.
-  const std::map<std::string, std::function<Layer(const std::string& config)>>* custom = nullptr;
+  const CustomObjects* custom = nullptr;
 };
 /// What the table reads for every layer alike.
 struct LayerBase {
@@ -39,6 +37,7 @@ struct LayerEntry {
 using LayerFamily = std::span<const LayerEntry>;
 // The families, each in the file of its layers; layer_from_config (table.cpp) looks through them.
 LayerFamily core_layers();
+LayerFamily einsum_layers();
 LayerFamily activation_layers();
 LayerFamily convolution_layers();
 LayerFamily transposed_convolution_layers();
@@ -53,6 +52,7 @@ LayerFamily recurrent_cells();
 LayerFamily standard_cells();
 LayerFamily recurrent_layers();
 LayerFamily sequence_wrappers();
+LayerFamily wrapper_layers();
 LayerFamily attention_layers();
 LayerFamily multi_head_layers();
 LayerFamily encoding_layers();
@@ -148,11 +148,15 @@ std::array<Border1, N> borders_from(const Json& json, const char* key) {
 }
 /// An initializer and the like: {"class_name", "config"}, or its name alone.
 template <class Handle>
-Handle handle_from(const Json& json, const char* key) {
-  if (json.is_string()) return Handle(json.get<std::string>());
-  if (!json.is_object()) damaged(key, json, "a name or an object");
-  const Json config = member<Json>(json, "config", Json::object());
-  return Handle::from_config(member<std::string>(json, "class_name", ""), config.dump());
+Handle handle_from(const Json& json, const char* key, const CustomObjects* custom) {
+  const std::string class_name = json.is_string()   ? json.get<std::string>()
+                                 : json.is_object() ? member<std::string>(json, "class_name", "")
+                                                    : "";
+  if (!json.is_string() && !json.is_object()) damaged(key, json, "a name or an object");
+  const std::string config =
+      json.is_object() ? member<Json>(json, "config", Json::object()).dump() : "{}";
+  if (const auto* maker = custom_maker<Handle>(custom, class_name)) return (*maker)(config);
+  return Handle::from_config(class_name, config);
 }
 
 // Each sets `value` from `json`, which is not null.
@@ -160,21 +164,27 @@ template <class T>
 void read_value(const Json& json, const char* key, T& value) {
   value = member<T>(Json{{key, json}}, key, value);
 }
-inline void read_value(const Json& json, const char* key, Initializer& value) {
-  value = handle_from<Initializer>(json, key);
+inline void read_handle(const Json& json, const char* key, Initializer& value,
+                        const CustomObjects* custom) {
+  value = handle_from<Initializer>(json, key, custom);
 }
-inline void read_value(const Json& json, const char* key, Regularizer& value) {
+inline void read_handle(const Json& json, const char* key, Regularizer& value,
+                        const CustomObjects* custom) {
   // {"l1", "l2"} alone stands in files of earlier versions.
   value = json.is_object() && !json.contains("class_name")
               ? regularizers::L1L2(member<double>(json, "l1", 0), member<double>(json, "l2", 0))
-              : handle_from<Regularizer>(json, key);
+              : handle_from<Regularizer>(json, key, custom);
 }
-inline void read_value(const Json& json, const char* key, Constraint& value) {
-  value = handle_from<Constraint>(json, key);
+inline void read_handle(const Json& json, const char* key, Constraint& value,
+                        const CustomObjects* custom) {
+  value = handle_from<Constraint>(json, key, custom);
 }
-inline void read_value(const Json& json, const char* key, keras::Activation& value) {
+inline void read_handle(const Json& json, const char* key, keras::Activation& value,
+                        const CustomObjects* custom) {
   if (!json.is_string()) damaged(key, json, "the name of an activation");
-  value = json.get<std::string>();
+  const auto name = json.get<std::string>();
+  const auto* maker = custom_maker<keras::Activation>(custom, name);
+  value = maker != nullptr ? (*maker)("{}") : keras::Activation(name);
 }
 inline void read_value(const Json& json, const char* key, int64_t& value) {
   value = numbers_from<1>(json, key)[0];
@@ -238,15 +248,22 @@ class ArgumentWriter {
 /// Reads them again; what is missing or null stays as it is. DataLoss for another type.
 class ArgumentReader {
  public:
-  explicit ArgumentReader(const Json& json) : json_(json) {}
+  explicit ArgumentReader(const Json& json, const CustomObjects* custom = nullptr)
+      : json_(json), custom_(custom) {}
   template <class T>
   void operator()(const char* key, T& value) {
     const auto found = json_.find(key);
-    if (found != json_.end() && !found->is_null()) read_value(*found, key, value);
+    if (found == json_.end() || found->is_null()) return;
+    if constexpr (requires { read_handle(*found, key, value, custom_); }) {
+      read_handle(*found, key, value, custom_);
+    } else {
+      read_value(*found, key, value);
+    }
   }
 
  private:
   const Json& json_;
+  const CustomObjects* custom_;
 };
 
 // For families that read their arguments by hand.
@@ -254,20 +271,12 @@ inline Size2 size_from(const Json& json, const char* key, Size2 fallback) {
   ArgumentReader{json}(key, fallback);
   return fallback;
 }
-inline Initializer initializer_from(const Json& json, const char* key,
-                                    const Initializer& fallback) {
-  Initializer value = fallback;
-  ArgumentReader{json}(key, value);
-  return value;
-}
-inline Regularizer regularizer_from(const Json& json, const char* key) {
-  Regularizer value;
-  ArgumentReader{json}(key, value);
-  return value;
-}
-inline Constraint constraint_from(const Json& json, const char* key) {
-  Constraint value;
-  ArgumentReader{json}(key, value);
+/// `fallback` where there is none: an initializer, a regularizer, a constraint or an activation.
+template <class Handle>
+Handle argument_from(const Json& json, const char* key, const Handle& fallback,
+                     const LayerBase& base) {
+  Handle value = fallback;
+  ArgumentReader(json, base.limits.custom)(key, value);
   return value;
 }
 
@@ -299,7 +308,7 @@ class ConfiguredLayer : public LayerImpl {
     if (!options().dtype.empty()) set_dtype_policy(options().dtype);
     if (!options().trainable) LayerImpl::set_trainable(false);
     if constexpr (HasActivityRegularizer<decltype(arguments_.options)>)
-      activity_ = ActivityPenalty(options().activity_regularizer);
+      activity_regularizer_ = options().activity_regularizer;
   }
   std::string class_name() const final { return class_name_; }
   std::string config() const final {
@@ -308,20 +317,16 @@ class ConfiguredLayer : public LayerImpl {
     arguments.visit(ArgumentWriter(json));
     return json.dump();
   }
-  std::vector<Tensor> losses() const override {
-    std::vector<Tensor> losses = LayerImpl::losses();
-    activity_.add_to(losses);
-    return losses;
-  }
 
  protected:
   const Arguments& arguments() const { return arguments_; }
   const auto& options() const { return arguments_.options; }
-  void build_all(const std::vector<Shape>& inputs) override {
-    activity_.prepare();
-    LayerImpl::build_all(inputs);
+  /// The output itself; its penalty is added to the loss.
+  Tensor penalised(Tensor output) {
+    if (activity_regularizer_.defined()) add_penalty(activity_regularizer_, output);
+    return output;
   }
-  ActivityPenalty activity_;
+  Regularizer activity_regularizer_;
 
  private:
   std::string class_name_;
@@ -339,7 +344,7 @@ struct NoArguments {
 template <class Impl>
 Layer make_configured(const Json& json, const LayerBase& base) {
   typename Impl::Arguments arguments;
-  arguments.visit(ArgumentReader(json));
+  arguments.visit(ArgumentReader(json, base.limits.custom));
   arguments.options.name = base.name;
   arguments.options.input_shape = base.input_shape;
   arguments.options.trainable = base.trainable;

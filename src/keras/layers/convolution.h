@@ -59,7 +59,7 @@ class ConvolutionLayer : public ConfiguredLayer<Arguments> {
                            kNoOutputPadding, groups);
   }
   Tensor finished(const Tensor& output) {
-    return this->activity_.record(to_channels_last(activate(this->options().activation, output)));
+    return this->penalised(to_channels_last(activate(this->options().activation, output)));
   }
 
   static constexpr std::array<int64_t, kN> kNoOutputPadding{};

@@ -68,12 +68,11 @@ class DenseImpl final : public ConfiguredLayer<DenseArguments> {
                                 " features, those it was built with"));
     }
     if (input.dim() == 2 && options().use_bias) {
-      return activity_.record(
-          activate(options().activation, at::addmm(value_of(bias_), input, kernel)));
+      return penalised(activate(options().activation, at::addmm(value_of(bias_), input, kernel)));
     }
     Tensor output = at::matmul(input, kernel);
     if (options().use_bias) output = output + value_of(bias_);
-    return activity_.record(activate(options().activation, output));
+    return penalised(activate(options().activation, output));
   }
 
  private:

@@ -29,6 +29,7 @@ class EmbeddingImpl : public LayerImpl {
                  {"output_dim", output_dim_},
                  {"embeddings_initializer", to_json(options_.embeddings_initializer)},
                  {"embeddings_regularizer", to_json(options_.embeddings_regularizer)},
+                 {"embeddings_constraint", to_json(options_.embeddings_constraint)},
                  {"mask_zero", options_.mask_zero}});
     return json.dump();
   }
@@ -52,7 +53,7 @@ class EmbeddingImpl : public LayerImpl {
                               .shape = {input_dim_, output_dim_},
                               .initializer = options_.embeddings_initializer,
                               .regularizer = options_.embeddings_regularizer,
-                              .constraint = options_.embeddings_constraint});
+                              .constraint = options_.embeddings_constraint.function()});
   }
   Tensor call(const Tensor& input, bool training) override {
     const Tensor rows = nn::embedding_lookup(embeddings_, as_indices(input));
@@ -103,8 +104,11 @@ class MaskingImpl : public LayerImpl {
 Layer embedding_from(const Json& json, const LayerBase& base) {
   EmbeddingOptions options;
   options.embeddings_initializer =
-      initializer_from(json, "embeddings_initializer", options.embeddings_initializer);
-  options.embeddings_regularizer = regularizer_from(json, "embeddings_regularizer");
+      argument_from(json, "embeddings_initializer", options.embeddings_initializer, base);
+  options.embeddings_regularizer =
+      argument_from(json, "embeddings_regularizer", options.embeddings_regularizer, base);
+  options.embeddings_constraint =
+      argument_from(json, "embeddings_constraint", options.embeddings_constraint, base);
   options.mask_zero = member<bool>(json, "mask_zero", false);
   options.name = base.name;
   options.input_shape = base.input_shape;

@@ -118,6 +118,14 @@ uint64_t fingerprint64(std::string_view text) {
                 hash16(v.second, w.second, mul) + x, mul);
 }
 
+uint64_t fingerprint_cat64(uint64_t first, uint64_t second) {
+  constexpr uint64_t kMul = 0xc6a4a7935bd1e995;
+  uint64_t result = first ^ kMul;
+  result ^= shift_mix(second * kMul) * kMul;
+  result *= kMul;
+  return shift_mix(shift_mix(result) * kMul);
+}
+
 uint64_t sip_hash(std::string_view text, const std::array<uint64_t, 2>& keys) {
   uint64_t v0 = keys[0] ^ 0x736f6d6570736575, v1 = keys[1] ^ 0x646f72616e646f6d;
   uint64_t v2 = keys[0] ^ 0x6c7967656e657261, v3 = keys[1] ^ 0x7465646279746573;

@@ -7,6 +7,7 @@
 
 #include "base/mutex.h"
 #include "keras/json.h"
+#include "keras/layers/call_losses.h"
 #include "tutti/base/log.h"
 #include "tutti/distribute/strategy.h"
 #include "tutti/keras/layers.h"
@@ -62,13 +63,15 @@ LayerImpl::LayerImpl(const std::string& class_name, const std::string& name, Sha
   set_dtype_policy(mixed_precision::global_policy());
 }
 
+LayerImpl::~LayerImpl() { delete call_losses_.load(); }
+
 void LayerImpl::set_dtype_policy(const DTypePolicy& policy) {
   if (built_)
     throw FailedPrecondition(
         cat("dtype policy [", name_,
             "]: the layer is built, expected to be set before its first call"));
   policy_ = policy;
-  mixed_ = policy.compute_dtype() != policy.variable_dtype();
+  converts_ = copies_weights_ || policy.compute_dtype() != policy.variable_dtype();
 }
 
 void LayerImpl::set_trainable(bool trainable) {
@@ -81,7 +84,10 @@ void LayerImpl::limit_weights(int64_t numel) {
   for (const auto& layer : inner_) layer->limit_weights(numel);
 }
 
-void LayerImpl::track(std::shared_ptr<LayerImpl> inner) { inner_.push_back(std::move(inner)); }
+void LayerImpl::track(std::shared_ptr<LayerImpl> inner) {
+  inner_.push_back(std::move(inner));
+  holds_layers_ = true;
+}
 
 Tensor LayerImpl::cast(const Tensor& input) const {
   if (!input.defined())
@@ -102,9 +108,17 @@ Shape shape_of_batch(const Tensor& input) {
 
 }  // namespace
 
+/// Costs a layer nothing that holds no others and has added nothing.
+inline void LayerImpl::enter(CallScope& scope) {
+  if (!holds_layers_ && call_losses_.load(std::memory_order_relaxed) == nullptr) return;
+  if (scope.enter()) forget_losses();
+}
+
 Tensor LayerImpl::operator()(const Tensor& input, bool training) {
   const Tensor ready = cast(input);
   if (!built_) build_for(shape_of_batch(ready));
+  CallScope scope;
+  enter(scope);
   return call(ready, training);
 }
 
@@ -122,13 +136,19 @@ std::vector<Tensor> LayerImpl::ready(const std::vector<Tensor>& inputs) {
 
 std::vector<Tensor> LayerImpl::operator()(const std::vector<Tensor>& inputs,
                                           const CallArguments& arguments) {
-  return call_all(ready(inputs), arguments);
+  const std::vector<Tensor> all = ready(inputs);
+  CallScope scope;
+  enter(scope);
+  return call_all(all, arguments);
 }
 
 std::vector<Tensor> LayerImpl::call_with_masks(const std::vector<Tensor>& inputs,
                                                const CallArguments& arguments,
                                                std::vector<Tensor>& masks) {
-  return call_masked(ready(inputs), arguments, masks);
+  const std::vector<Tensor> all = ready(inputs);
+  CallScope scope;
+  enter(scope);
+  return call_masked(all, arguments, masks);
 }
 
 std::vector<Tensor> LayerImpl::call_masked(const std::vector<Tensor>& inputs,
@@ -227,12 +247,33 @@ std::vector<Variable> LayerImpl::trainable_weights() const {
 
 std::vector<Tensor> LayerImpl::losses() const {
   std::vector<Tensor> losses;
-  if (!trainable_) return losses;  // as Keras: what is not trained has no penalty
-  for (const auto& [weight, penalty] : penalties_) losses.push_back(penalty(weight.value()));
+  if (const CallLosses* own = call_losses_.load(std::memory_order_acquire)) own->append_to(losses);
+  if (trainable_) {  // as Keras: what is not trained has no penalty
+    for (const auto& [weight, penalty] : penalties_) losses.push_back(penalty(weight.value()));
+  }
   for (const auto& layer : inner_) {
     for (Tensor& loss : layer->losses()) losses.push_back(std::move(loss));
   }
   return losses;
+}
+
+void LayerImpl::forget_losses() {
+  if (CallLosses* own = call_losses_.load(std::memory_order_acquire)) own->clear();
+  for (const auto& layer : inner_) layer->clear_losses();
+}
+
+void LayerImpl::add_loss(const Tensor& loss) {
+  CallLosses* own = call_losses_.load(std::memory_order_acquire);
+  if (own == nullptr) {  // replicas may come here together
+    auto made = std::make_unique<CallLosses>();
+    if (call_losses_.compare_exchange_strong(own, made.get())) own = made.release();
+  }
+  own->add(loss, name_);
+}
+
+void LayerImpl::add_penalty(const Regularizer& regularizer, const Tensor& output) {
+  const int64_t rows = output.dim() > 0 ? output.size(0) : 1;
+  if (rows > 0) add_loss(regularizer(output) / rows);
 }
 
 Variable LayerImpl::add_weight(const WeightOptions& options) {

@@ -1,5 +1,6 @@
-// StringLookup, IntegerLookup and Hashing.
+// StringLookup, IntegerLookup, Hashing and HashedCrossing.
 
+#include "keras/layers/hashes.h"
 #include "keras/layers/index_table.h"
 #include "tutti/keras/layers/text.h"
 
@@ -177,6 +178,85 @@ class HashingImpl : public LayerImpl {
   HashingOptions options_;
 };
 
+// ---- HashedCrossing
+
+class HashedCrossingImpl : public LayerImpl {
+ public:
+  HashedCrossingImpl(int64_t num_bins, const HashedCrossingOptions& options)
+      : LayerImpl("HashedCrossing", options.name, options.input_shape),
+        num_bins_(num_bins),
+        mode_(options.output_mode) {
+    check_count(*this, "num_bins", num_bins);
+    check_word(*this, "output_mode", mode_, {"int", "one_hot"});
+  }
+  std::string class_name() const override { return "HashedCrossing"; }
+  std::string config() const override {
+    Json json = base_config(*this);
+    json.update({{"num_bins", num_bins_}, {"output_mode", mode_}});
+    return json.dump();
+  }
+  std::vector<Shape> compute_output_shapes(const std::vector<Shape>& inputs) const override {
+    if (inputs.size() < 2)
+      throw InvalidArgument(cat(head(*this), inputs.size(), " features, expected at least two"));
+    for (const Shape& input : inputs) {
+      if (input != inputs[0] || input.size() > 2 || (input.size() == 2 && input[1] != 1))
+        throw InvalidArgument(cat(head(*this), "features of shapes ", shape_text(inputs[0]),
+                                  " and ", shape_text(input),
+                                  ", expected all of one shape: (), (batch) or (batch, 1)"));
+    }
+    return {encoded_shape(inputs[0], mode_, num_bins_)};
+  }
+  Tensor crossed(const std::vector<Nest>& features) const {
+    std::vector<Shape> shapes;
+    for (const Nest& feature : features) {
+      if (!feature.is_strings() && !(feature.is_leaf() && feature.leaf().defined()))
+        throw InvalidArgument(
+            cat(head(*this), "a feature ", feature.structure(), ", expected strings or integers"));
+      shapes.push_back(feature.is_strings() ? feature.strings().sizes()
+                                            : feature.leaf().sizes().vec());
+    }
+    compute_output_shapes(shapes);
+    // TensorFlow's key, and then one feature after the other.
+    constexpr uint64_t kKey = 0xDECAFCAFFE;
+    Tensor bins = at::empty(shapes[0], at::kLong);
+    std::vector<uint64_t> hashes(static_cast<std::size_t>(bins.numel()), kKey);
+    for (const Nest& feature : features) add(hashes, feature);
+    auto* out = bins.mutable_data_ptr<int64_t>();
+    for (uint64_t hash : hashes)
+      *out++ = static_cast<int64_t>(hash % static_cast<uint64_t>(num_bins_));
+    return mode_ == "int" ? bins : encode_categories(bins, mode_, num_bins_, at::kFloat);
+  }
+
+ protected:
+  bool autocasts() const override { return false; }
+  void build_all(const std::vector<Shape>& inputs) override {}
+  std::vector<Tensor> call_all(const std::vector<Tensor>& inputs,
+                               const CallArguments& arguments) override {
+    return {crossed({inputs.begin(), inputs.end()}).to(inputs.at(0).device())};
+  }
+
+ private:
+  void add(std::vector<uint64_t>& hashes, const Nest& feature) const {
+    std::size_t at = 0;
+    const auto next = [&](uint64_t hash) {
+      hashes[at] = fingerprint_cat64(hashes[at], hash);
+      ++at;
+    };
+    if (feature.is_strings()) {
+      for (const std::string& value : feature.strings().values()) next(fingerprint64(value));
+      return;
+    }
+    if (!at::isIntegralType(feature.leaf().scalar_type(), /*includeBool=*/false))
+      throw InvalidArgument(cat(head(*this), "a feature of dtype ",
+                                c10::toString(feature.leaf().scalar_type()),
+                                ", expected integers or strings"));
+    for (int64_t value : tokens_of(feature.leaf())) next(static_cast<uint64_t>(value));
+  }
+
+  int64_t num_bins_;
+  std::string mode_;
+};
+
 // ---- from descriptions
 
 template <class Options, class Key>
@@ -228,9 +308,19 @@ Layer hashing_from(const Json& json, const LayerBase& base) {
                   member<std::string>(json, "output_mode", "int"), base.name, base.input_shape});
 }
 
+HashedCrossingImpl& crossing(const Layer& layer) {
+  return impl_of<HashedCrossingImpl>(layer, "HashedCrossing");
+}
+Layer crossing_from(const Json& json, const LayerBase& base) {
+  return HashedCrossing(
+      member<int64_t>(json, "num_bins", 0),
+      {member<std::string>(json, "output_mode", "int"), base.name, base.input_shape});
+}
+
 constexpr LayerEntry kLookupLayers[] = {{"StringLookup", string_lookup_from},
                                         {"IntegerLookup", integer_lookup_from},
-                                        {"Hashing", hashing_from}};
+                                        {"Hashing", hashing_from},
+                                        {"HashedCrossing", crossing_from}};
 
 }  // namespace
 
@@ -315,6 +405,13 @@ Hashing::Hashing(int64_t num_bins, const HashingOptions& options)
 Hashing::Hashing(const Layer& layer) : Layer(layer) { hashing(layer); }
 Tensor Hashing::operator()(const StringTensor& values) const {
   return hashing(*this).hashed(values);
+}
+
+HashedCrossing::HashedCrossing(int64_t num_bins, const HashedCrossingOptions& options)
+    : Layer(std::make_shared<HashedCrossingImpl>(num_bins, options)) {}
+HashedCrossing::HashedCrossing(const Layer& layer) : Layer(layer) { crossing(layer); }
+Tensor HashedCrossing::operator()(const Nest& features) const {
+  return crossing(*this).crossed(features.items());
 }
 
 LayerFamily lookup_layers() { return kLookupLayers; }

@@ -296,6 +296,55 @@ Concatenate::Concatenate(const ConcatenateOptions& options)
 Dot::Dot(AxisPair axes, const DotOptions& options)
     : Layer(std::make_shared<DotImpl>(DotArguments{axes, options})) {}
 
+KerasTensor add(const std::vector<KerasTensor>& inputs, const LayerOptions& options) {
+  return Add(options)(inputs);
+}
+Tensor add(const std::vector<Tensor>& inputs, const LayerOptions& options) {
+  return Add(options)(inputs);
+}
+KerasTensor subtract(const std::vector<KerasTensor>& inputs, const LayerOptions& options) {
+  return Subtract(options)(inputs);
+}
+Tensor subtract(const std::vector<Tensor>& inputs, const LayerOptions& options) {
+  return Subtract(options)(inputs);
+}
+KerasTensor multiply(const std::vector<KerasTensor>& inputs, const LayerOptions& options) {
+  return Multiply(options)(inputs);
+}
+Tensor multiply(const std::vector<Tensor>& inputs, const LayerOptions& options) {
+  return Multiply(options)(inputs);
+}
+KerasTensor average(const std::vector<KerasTensor>& inputs, const LayerOptions& options) {
+  return Average(options)(inputs);
+}
+Tensor average(const std::vector<Tensor>& inputs, const LayerOptions& options) {
+  return Average(options)(inputs);
+}
+KerasTensor maximum(const std::vector<KerasTensor>& inputs, const LayerOptions& options) {
+  return Maximum(options)(inputs);
+}
+Tensor maximum(const std::vector<Tensor>& inputs, const LayerOptions& options) {
+  return Maximum(options)(inputs);
+}
+KerasTensor minimum(const std::vector<KerasTensor>& inputs, const LayerOptions& options) {
+  return Minimum(options)(inputs);
+}
+Tensor minimum(const std::vector<Tensor>& inputs, const LayerOptions& options) {
+  return Minimum(options)(inputs);
+}
+KerasTensor concatenate(const std::vector<KerasTensor>& inputs, const ConcatenateOptions& options) {
+  return Concatenate(options)(inputs);
+}
+Tensor concatenate(const std::vector<Tensor>& inputs, const ConcatenateOptions& options) {
+  return Concatenate(options)(inputs);
+}
+KerasTensor dot(const std::vector<KerasTensor>& inputs, AxisPair axes, const DotOptions& options) {
+  return Dot(axes, options)(inputs);
+}
+Tensor dot(const std::vector<Tensor>& inputs, AxisPair axes, const DotOptions& options) {
+  return Dot(axes, options)(inputs);
+}
+
 namespace {
 
 constexpr LayerEntry kMerging[] = {

@@ -17,8 +17,8 @@ struct HeadArguments {
   Initializer bias_initializer;
   Regularizer kernel_regularizer;
   Regularizer bias_regularizer;
-  std::function<Tensor(const Tensor&)> kernel_constraint;
-  std::function<Tensor(const Tensor&)> bias_constraint;
+  Constraint kernel_constraint;
+  Constraint bias_constraint;
 };
 template <class Options>
 HeadArguments head_arguments(const Options& options) {
@@ -82,7 +82,9 @@ class HeadsImpl : public AttendingImpl {
                  {"kernel_initializer", to_json(arguments_.kernel_initializer)},
                  {"bias_initializer", to_json(arguments_.bias_initializer)},
                  {"kernel_regularizer", to_json(arguments_.kernel_regularizer)},
-                 {"bias_regularizer", to_json(arguments_.bias_regularizer)}});
+                 {"bias_regularizer", to_json(arguments_.bias_regularizer)},
+                 {"kernel_constraint", to_json(arguments_.kernel_constraint)},
+                 {"bias_constraint", to_json(arguments_.bias_constraint)}});
     if (class_name() == "MultiHeadAttention") {
       json.update({{"num_heads", arguments_.query_heads},
                    {"key_dim", arguments_.key_dim},
@@ -157,13 +159,13 @@ class HeadsImpl : public AttendingImpl {
                                     .shape = shape,
                                     .initializer = arguments_.kernel_initializer,
                                     .regularizer = arguments_.kernel_regularizer,
-                                    .constraint = arguments_.kernel_constraint});
+                                    .constraint = arguments_.kernel_constraint.function()});
     if (arguments_.use_bias) {
       projection.bias = add_weight({.name = part + "/bias",
                                     .shape = Shape(shape.begin() + inputs, shape.end()),
                                     .initializer = arguments_.bias_initializer,
                                     .regularizer = arguments_.bias_regularizer,
-                                    .constraint = arguments_.bias_constraint});
+                                    .constraint = arguments_.bias_constraint.function()});
     }
     return projection;
   }
@@ -290,10 +292,16 @@ Options heads_options(const Json& json, const LayerBase& base) {
   auto options = attention_options<Options>(json, base);
   options.use_bias = member<bool>(json, "use_bias", true);
   options.kernel_initializer =
-      initializer_from(json, "kernel_initializer", options.kernel_initializer);
-  options.bias_initializer = initializer_from(json, "bias_initializer", options.bias_initializer);
-  options.kernel_regularizer = regularizer_from(json, "kernel_regularizer");
-  options.bias_regularizer = regularizer_from(json, "bias_regularizer");
+      argument_from(json, "kernel_initializer", options.kernel_initializer, base);
+  options.bias_initializer =
+      argument_from(json, "bias_initializer", options.bias_initializer, base);
+  options.kernel_regularizer =
+      argument_from(json, "kernel_regularizer", options.kernel_regularizer, base);
+  options.bias_regularizer =
+      argument_from(json, "bias_regularizer", options.bias_regularizer, base);
+  options.kernel_constraint =
+      argument_from(json, "kernel_constraint", options.kernel_constraint, base);
+  options.bias_constraint = argument_from(json, "bias_constraint", options.bias_constraint, base);
   return options;
 }
 

@@ -146,6 +146,71 @@ class GlobalPoolingImpl final : public ConfiguredLayer<GlobalPoolingArguments> {
 };
 
 template <class Size>
+struct AdaptivePoolingArguments {
+  Size output_size = 1;
+  LayerOptions options;
+  template <class Io>
+  void visit(Io&& io) {
+    io("output_size", output_size);
+  }
+};
+
+template <class Size, Pool kPool>
+class AdaptivePoolingImpl final : public ConfiguredLayer<AdaptivePoolingArguments<Size>> {
+  static constexpr std::size_t kN = kRank<Size>;
+  static constexpr const char* kNames[2][3] = {
+      {"AdaptiveMaxPooling1D", "AdaptiveMaxPooling2D", "AdaptiveMaxPooling3D"},
+      {"AdaptiveAveragePooling1D", "AdaptiveAveragePooling2D", "AdaptiveAveragePooling3D"}};
+
+ public:
+  explicit AdaptivePoolingImpl(AdaptivePoolingArguments<Size> arguments)
+      : ConfiguredLayer<AdaptivePoolingArguments<Size>>(kNames[static_cast<int>(kPool)][kN - 1],
+                                                        std::move(arguments)) {
+    if (kN == 1) size_.push_back(1);  // as images of one row
+    for (int64_t size : values_of(this->arguments().output_size)) {
+      check_positive(*this, "output_size", size);
+      size_.push_back(size);
+    }
+  }
+  Shape compute_output_shape(const Shape& input) const override {
+    check_images(*this, input, kN);
+    Shape output{input[0]};
+    output.insert(output.end(), size_.end() - kN, size_.end());
+    output.push_back(input.back());
+    return output;
+  }
+
+ protected:
+  Tensor call(const Tensor& input, bool training) override {
+    const Shape shape = compute_output_shape(input.sizes().vec());
+    if (input.size(0) == 0) return empty_output(input, shape);
+    // Not made for half precision on CPUs.
+    const bool wide = input.is_cpu() && at::isReducedFloatingType(input.scalar_type());
+    Tensor images = to_channels_first(wide ? input.to(at::kFloat) : input);
+    if (kN == 1) images = images.unsqueeze(2);
+    Tensor output = kPool == Pool::kMax ? largest(images) : mean(images);
+    if (kN == 1) output = output.squeeze(2);
+    return to_channels_last(output).to(input.scalar_type());
+  }
+
+ private:
+  Tensor largest(const Tensor& images) const {
+    return std::get<0>(kN == 3 ? at::adaptive_max_pool3d(images, size_)
+                               : at::adaptive_max_pool2d(images, size_));
+  }
+  Tensor mean(const Tensor& images) const {
+    return kN == 3 ? at::adaptive_avg_pool3d(images, size_)
+                   : at::adaptive_avg_pool2d(images, size_);
+  }
+
+  std::vector<int64_t> size_;
+};
+
+template <class Size>
+using AdaptiveMaxPoolingImpl = AdaptivePoolingImpl<Size, Pool::kMax>;
+template <class Size>
+using AdaptiveAveragePoolingImpl = AdaptivePoolingImpl<Size, Pool::kAverage>;
+template <class Size>
 using MaxPoolingImpl = PoolingImpl<Size, Pool::kMax>;
 template <class Size>
 using AveragePoolingImpl = PoolingImpl<Size, Pool::kAverage>;
@@ -157,6 +222,10 @@ using GlobalAveragePoolingImpl = GlobalPoolingImpl<kN, Pool::kAverage>;
 template <class Impl, class Size>
 std::shared_ptr<LayerImpl> pooling(const Size& pool_size, const PoolingOptions<Size>& options) {
   return std::make_shared<Impl>(PoolingArguments<Size>{pool_size, options});
+}
+template <template <class> class Impl, class Size>
+std::shared_ptr<LayerImpl> adaptive(const Size& output_size, const LayerOptions& options) {
+  return std::make_shared<Impl<Size>>(AdaptivePoolingArguments<Size>{output_size, options});
 }
 template <class Impl>
 std::shared_ptr<LayerImpl> global(const GlobalPoolingOptions& options) {
@@ -190,6 +259,19 @@ GlobalAveragePooling2D::GlobalAveragePooling2D(const GlobalPoolingOptions& optio
 GlobalAveragePooling3D::GlobalAveragePooling3D(const GlobalPoolingOptions& options)
     : Layer(global<GlobalAveragePoolingImpl<3>>(options)) {}
 
+AdaptiveAveragePooling1D::AdaptiveAveragePooling1D(int64_t output_size, const LayerOptions& options)
+    : Layer(adaptive<AdaptiveAveragePoolingImpl>(output_size, options)) {}
+AdaptiveAveragePooling2D::AdaptiveAveragePooling2D(Size2 output_size, const LayerOptions& options)
+    : Layer(adaptive<AdaptiveAveragePoolingImpl>(output_size, options)) {}
+AdaptiveAveragePooling3D::AdaptiveAveragePooling3D(Size3 output_size, const LayerOptions& options)
+    : Layer(adaptive<AdaptiveAveragePoolingImpl>(output_size, options)) {}
+AdaptiveMaxPooling1D::AdaptiveMaxPooling1D(int64_t output_size, const LayerOptions& options)
+    : Layer(adaptive<AdaptiveMaxPoolingImpl>(output_size, options)) {}
+AdaptiveMaxPooling2D::AdaptiveMaxPooling2D(Size2 output_size, const LayerOptions& options)
+    : Layer(adaptive<AdaptiveMaxPoolingImpl>(output_size, options)) {}
+AdaptiveMaxPooling3D::AdaptiveMaxPooling3D(Size3 output_size, const LayerOptions& options)
+    : Layer(adaptive<AdaptiveMaxPoolingImpl>(output_size, options)) {}
+
 namespace {
 
 constexpr LayerEntry kPooling[] = {
@@ -199,6 +281,12 @@ constexpr LayerEntry kPooling[] = {
     {"AveragePooling1D", make_configured<AveragePoolingImpl<int64_t>>},
     {"AveragePooling2D", make_configured<AveragePoolingImpl<Size2>>},
     {"AveragePooling3D", make_configured<AveragePoolingImpl<Size3>>},
+    {"AdaptiveAveragePooling1D", make_configured<AdaptiveAveragePoolingImpl<int64_t>>},
+    {"AdaptiveAveragePooling2D", make_configured<AdaptiveAveragePoolingImpl<Size2>>},
+    {"AdaptiveAveragePooling3D", make_configured<AdaptiveAveragePoolingImpl<Size3>>},
+    {"AdaptiveMaxPooling1D", make_configured<AdaptiveMaxPoolingImpl<int64_t>>},
+    {"AdaptiveMaxPooling2D", make_configured<AdaptiveMaxPoolingImpl<Size2>>},
+    {"AdaptiveMaxPooling3D", make_configured<AdaptiveMaxPoolingImpl<Size3>>},
     {"GlobalMaxPooling1D", make_configured<GlobalMaxPoolingImpl<1>>},
     {"GlobalMaxPooling2D", make_configured<GlobalMaxPoolingImpl<2>>},
     {"GlobalMaxPooling3D", make_configured<GlobalMaxPoolingImpl<3>>},

@@ -23,9 +23,9 @@ struct CellArguments {
   Regularizer kernel_regularizer;
   Regularizer recurrent_regularizer;
   Regularizer bias_regularizer;
-  std::function<Tensor(const Tensor&)> kernel_constraint;
-  std::function<Tensor(const Tensor&)> recurrent_constraint;
-  std::function<Tensor(const Tensor&)> bias_constraint;
+  Constraint kernel_constraint;
+  Constraint recurrent_constraint;
+  Constraint bias_constraint;
   double dropout = 0;
   double recurrent_dropout = 0;
   bool reset_after = true;
@@ -62,20 +62,30 @@ CellArguments cell_arguments(int64_t units, const Options& options) {
 template <class Options>
 Options cell_options(const Json& json, const LayerBase& base) {
   Options options;
-  options.activation = member<std::string>(json, "activation", "tanh");
+  options.activation = argument_from(json, "activation", options.activation, base);
   if constexpr (requires { options.recurrent_activation; })
-    options.recurrent_activation = member<std::string>(json, "recurrent_activation", "sigmoid");
+    options.recurrent_activation =
+        argument_from(json, "recurrent_activation", options.recurrent_activation, base);
   options.use_bias = member<bool>(json, "use_bias", true);
   options.kernel_initializer =
-      initializer_from(json, "kernel_initializer", options.kernel_initializer);
+      argument_from(json, "kernel_initializer", options.kernel_initializer, base);
   options.recurrent_initializer =
-      initializer_from(json, "recurrent_initializer", options.recurrent_initializer);
-  options.bias_initializer = initializer_from(json, "bias_initializer", options.bias_initializer);
+      argument_from(json, "recurrent_initializer", options.recurrent_initializer, base);
+  options.bias_initializer =
+      argument_from(json, "bias_initializer", options.bias_initializer, base);
   if constexpr (requires { options.unit_forget_bias; })
     options.unit_forget_bias = member<bool>(json, "unit_forget_bias", true);
-  options.kernel_regularizer = regularizer_from(json, "kernel_regularizer");
-  options.recurrent_regularizer = regularizer_from(json, "recurrent_regularizer");
-  options.bias_regularizer = regularizer_from(json, "bias_regularizer");
+  options.kernel_regularizer =
+      argument_from(json, "kernel_regularizer", options.kernel_regularizer, base);
+  options.recurrent_regularizer =
+      argument_from(json, "recurrent_regularizer", options.recurrent_regularizer, base);
+  options.bias_regularizer =
+      argument_from(json, "bias_regularizer", options.bias_regularizer, base);
+  options.kernel_constraint =
+      argument_from(json, "kernel_constraint", options.kernel_constraint, base);
+  options.recurrent_constraint =
+      argument_from(json, "recurrent_constraint", options.recurrent_constraint, base);
+  options.bias_constraint = argument_from(json, "bias_constraint", options.bias_constraint, base);
   options.dropout = member<double>(json, "dropout", 0);
   options.recurrent_dropout = member<double>(json, "recurrent_dropout", 0);
   if constexpr (requires { options.reset_after; })

@@ -20,16 +20,16 @@ class NoiseLayer : public ConfiguredLayer<Arguments> {
  public:
   NoiseLayer(const char* class_name, Arguments arguments)
       : ConfiguredLayer<Arguments>(class_name, std::move(arguments)),
-        streams_(this->options().seed) {}
+        random_(this->options().seed) {}
   bool supports_masking() const override { return true; }
   Shape compute_output_shape(const Shape& input) const override { return input; }
 
  protected:
-  void build(const Shape& input) override { streams_.prepare(); }
-  at::Generator& generator() { return streams_.generator(this->name()); }
+  void build(const Shape& input) override { random_.build(); }
+  at::Generator& generator() { return random_.generator(*this); }
 
  private:
-  RandomStreams streams_;
+  LayerRandom random_;
 };
 
 struct DropoutArguments {
@@ -202,13 +202,13 @@ class ActivityRegularizationImpl final : public ConfiguredLayer<ActivityRegulari
  public:
   explicit ActivityRegularizationImpl(ActivityRegularizationArguments arguments)
       : ConfiguredLayer("ActivityRegularization", std::move(arguments)) {
-    activity_ = ActivityPenalty(regularizers::L1L2(options().l1, options().l2));
+    activity_regularizer_ = regularizers::L1L2(options().l1, options().l2);
   }
   bool supports_masking() const override { return true; }
   Shape compute_output_shape(const Shape& input) const override { return input; }
 
  protected:
-  Tensor call(const Tensor& input, bool training) override { return activity_.record(input); }
+  Tensor call(const Tensor& input, bool training) override { return penalised(input); }
 };
 
 }  // namespace

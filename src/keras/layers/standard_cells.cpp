@@ -1,6 +1,7 @@
 // One step of SimpleRNN, LSTM and GRU. The part that knows no state, x kernel + bias, is one matmul
 // for all steps of a sequence; a step multiplies the state alone.
 
+#include "keras/layers/random.h"
 #include "keras/layers/recurrent_impl.h"
 
 namespace tutti::keras::layers {
@@ -46,6 +47,9 @@ class StandardCell : public RNNCellImpl {
                  {"kernel_regularizer", to_json(arguments_.kernel_regularizer)},
                  {"recurrent_regularizer", to_json(arguments_.recurrent_regularizer)},
                  {"bias_regularizer", to_json(arguments_.bias_regularizer)},
+                 {"kernel_constraint", to_json(arguments_.kernel_constraint)},
+                 {"recurrent_constraint", to_json(arguments_.recurrent_constraint)},
+                 {"bias_constraint", to_json(arguments_.bias_constraint)},
                  {"dropout", arguments_.dropout},
                  {"recurrent_dropout", arguments_.recurrent_dropout}});
     put(json, "seed", arguments_.seed);
@@ -80,20 +84,20 @@ class StandardCell : public RNNCellImpl {
                           .shape = {input.back(), gates_ * arguments_.units},
                           .initializer = arguments_.kernel_initializer,
                           .regularizer = arguments_.kernel_regularizer,
-                          .constraint = arguments_.kernel_constraint,
+                          .constraint = arguments_.kernel_constraint.function(),
                           .storage_order = {1, 0}});
     recurrent_ = add_weight({.name = "recurrent_kernel",
                              .shape = {arguments_.units, gates_ * arguments_.units},
                              .initializer = arguments_.recurrent_initializer,
                              .regularizer = arguments_.recurrent_regularizer,
-                             .constraint = arguments_.recurrent_constraint,
+                             .constraint = arguments_.recurrent_constraint.function(),
                              .storage_order = {1, 0}});
     if (arguments_.use_bias) {
       bias_ = add_weight({.name = "bias",
                           .shape = bias_shape(),
                           .initializer = bias_initializer(),
                           .regularizer = arguments_.bias_regularizer,
-                          .constraint = arguments_.bias_constraint});
+                          .constraint = arguments_.bias_constraint.function()});
     }
     random_.build();
   }

@@ -26,8 +26,9 @@ Layer layer_from_json(const std::string& class_name, const Json& json, const Lay
                        member<bool>(json, "trainable", true),
                        dtype.empty() ? "float32" : dtype,
                        {limits.weight_entries, limits.depth - 1, limits.custom}};
-  if (limits.custom != nullptr && limits.custom->count(class_name) > 0) {
-    Layer layer = limits.custom->at(class_name)(json.dump());
+  const auto* maker = custom_maker<Layer>(limits.custom, class_name);
+  if (maker != nullptr) {
+    Layer layer = (*maker)(json.dump());
     if (layer.impl() == nullptr)
       throw InvalidArgument(
           cat("layer: the maker of \"", class_name, "\" gave none, expected a layer"));
@@ -37,6 +38,7 @@ Layer layer_from_json(const std::string& class_name, const Json& json, const Lay
     return layer;
   }
   for (const LayerFamily& family : {core_layers(),
+                                    einsum_layers(),
                                     activation_layers(),
                                     convolution_layers(),
                                     transposed_convolution_layers(),
@@ -51,6 +53,7 @@ Layer layer_from_json(const std::string& class_name, const Json& json, const Lay
                                     standard_cells(),
                                     recurrent_layers(),
                                     sequence_wrappers(),
+                                    wrapper_layers(),
                                     attention_layers(),
                                     multi_head_layers(),
                                     encoding_layers(),

@@ -5,6 +5,7 @@
 #include <c10/util/Type.h>
 
 #include "distribute/variable_checkpoint.h"
+#include "keras/layers/call_losses.h"
 #include "keras/model/model_body.h"
 #include "keras/model/scope.h"
 #include "keras/training/training_state.h"
@@ -66,7 +67,7 @@ Model::Model(std::string name)
 
 Model::Model(std::shared_ptr<ModelBody> body) : Model(body->name()) { body_ = std::move(body); }
 
-Model::~Model() = default;
+Model::~Model() { delete call_losses_.load(); }
 
 const std::string& Model::name() const {
   // Only now is the class of the user's own known.
@@ -131,9 +132,23 @@ void Model::build_before_call(const Nest& inputs) {
   });
 }
 
+void Model::enter(layers::CallScope& scope) {
+  if (scope.enter()) clear_losses();
+}
+
+void Model::clear_losses() {
+  if (auto* own = call_losses_.load(std::memory_order_acquire)) own->clear();
+  if (body_) return body_->clear_losses();
+  for (const layers::Layer& layer : layers_) layer->clear_losses();
+  if (!layers_.empty()) return;
+  for (const layers::Layer& layer : layers()) layer->clear_losses();
+}
+
 Tensor Model::operator()(const Tensor& x, bool training) {
   const Tensor input = ready(x);
   if (!built() || waiting_state_ != nullptr) build_before_call(Nest(input));
+  layers::CallScope scope;
+  enter(scope);
   Tensor output = call(input, training);
   if (!called_) called_ = true;
   return output;
@@ -147,6 +162,8 @@ Nest Model::operator()(const Nest& inputs, bool training) {
     cast = inputs.map_leaves([&](const Tensor& leaf) { return ready(leaf); });
   }
   if (!built() || waiting_state_ != nullptr) build_before_call(cast);
+  layers::CallScope scope;
+  enter(scope);
   Nest outputs = call_all(cast, training);
   if (!called_) called_ = true;
   return outputs;
@@ -224,13 +241,13 @@ layers::Layer Model::layer() const {
   return layers::Layer(body_);
 }
 
-namespace {
-
 /// A model of the user's own class inside another one.
 class ModelLayer : public layers::LayerImpl {
  public:
   explicit ModelLayer(std::shared_ptr<Model> model)
-      : LayerImpl("Model", model->name(), {}), model_(std::move(model)) {}
+      : LayerImpl("Model", model->name(), {}), model_(std::move(model)) {
+    set_holds_layers();
+  }
   std::string class_name() const override { return class_name_of(*model_); }
   std::string config() const override { return Json{{"name", name()}}.dump(); }
   std::vector<layers::Shape> compute_output_shapes(
@@ -258,6 +275,7 @@ class ModelLayer : public layers::LayerImpl {
   std::vector<Tensor> losses() const override { return model_->losses(); }
 
  protected:
+  void forget_losses() override { model_->clear_losses(); }
   bool casts_integers() const override { return false; }
   void build_all(const std::vector<layers::Shape>&) override {}  // by compute_output_shapes
   std::vector<Tensor> call_all(const std::vector<Tensor>& inputs,
@@ -272,8 +290,6 @@ class ModelLayer : public layers::LayerImpl {
   }
   std::shared_ptr<Model> model_;
 };
-
-}  // namespace
 
 layers::Layer as_layer(std::shared_ptr<Model> model) {
   if (model == nullptr) throw InvalidArgument("as_layer: an empty pointer, expected a model");
@@ -381,12 +397,25 @@ int64_t Model::count_params() const {
 }
 
 std::vector<Tensor> Model::losses() const {
-  if (body_) return body_->losses();
   std::vector<Tensor> all;
+  if (const auto* own = call_losses_.load(std::memory_order_acquire)) own->append_to(all);
+  if (body_) {
+    for (Tensor& loss : body_->losses()) all.push_back(std::move(loss));
+    return all;
+  }
   for (const layers::Layer& layer : layers()) {
     for (Tensor& loss : layer->losses()) all.push_back(std::move(loss));
   }
   return all;
+}
+
+void Model::add_loss(const Tensor& loss) {
+  layers::CallLosses* own = call_losses_.load(std::memory_order_acquire);
+  if (own == nullptr) {  // replicas may come here together
+    auto made = std::make_unique<layers::CallLosses>();
+    if (call_losses_.compare_exchange_strong(own, made.get())) own = made.release();
+  }
+  own->add(loss, name());
 }
 
 void Model::note_masks(const std::vector<Tensor>& outputs, const std::vector<Tensor>& masks) {

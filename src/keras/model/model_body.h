@@ -12,7 +12,10 @@ namespace tutti::keras {
 
 class ModelBody : public layers::LayerImpl {
  public:
-  using LayerImpl::LayerImpl;
+  ModelBody(const std::string& class_name, const std::string& name, layers::Shape input_shape)
+      : LayerImpl(class_name, name, std::move(input_shape)) {
+    set_holds_layers();
+  }
   /// Each once, in Keras' order.
   const std::vector<layers::Layer>& layers() const { return layers_; }
   void set_trainable(bool trainable) override;
@@ -26,6 +29,7 @@ class ModelBody : public layers::LayerImpl {
   void look_for_masks();
 
  protected:
+  void forget_losses() override;
   bool has_weights() const override { return true; }
   bool casts_integers() const override { return false; }  // its layers decide, each for itself
   void check_name(const layers::Layer& layer, const char* kind) const;

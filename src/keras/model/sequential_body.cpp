@@ -39,6 +39,11 @@ std::vector<Tensor> ModelBody::losses() const {
   return all;
 }
 
+void ModelBody::forget_losses() {
+  LayerImpl::forget_losses();
+  for (const Layer& layer : layers_) layer->clear_losses();
+}
+
 void ModelBody::limit_weights(int64_t numel) {
   LayerImpl::limit_weights(numel);
   for (const Layer& layer : layers_) layer->limit_weights(numel);

@@ -201,12 +201,22 @@ struct Reader {
 };
 
 /// A number, or {"class_name", "config"}.
-LearningRate rate_from(const Json& json, const LearningRate& fallback) {
+LearningRate rate_from(const Json& json, const LearningRate& fallback,
+                       const CustomObjects& custom_objects) {
   const auto found = json.find("learning_rate");
   if (found == json.end() || found->is_null()) return fallback;
   if (!found->is_object()) return {member<double>(json, "learning_rate", 0)};
-  return {schedules::from_config(member<std::string>(*found, "class_name", ""),
-                                 member<Json>(*found, "config", Json::object()).dump())};
+  const auto class_name = member<std::string>(*found, "class_name", "");
+  const std::string config = member<Json>(*found, "config", Json::object()).dump();
+  const auto custom = custom_objects.find(class_name);
+  if (custom != custom_objects.end() && custom->second.make_schedule) {
+    LearningRate made = custom->second.make_schedule(config);
+    if (!made.schedule())
+      throw InvalidArgument(cat("learning rate schedule: the maker of \"", class_name,
+                                "\" gave none, expected a schedule"));
+    return made;
+  }
+  return {schedules::from_config(class_name, config)};
 }
 
 // ---- checks
@@ -304,9 +314,9 @@ std::shared_ptr<RuleOptimizer> make(const Options& options) {
 }
 
 template <class Options>
-Optimizer from_json(const Json& json) {
+Optimizer from_json(const Json& json, const CustomObjects& custom_objects) {
   Options options;
-  options.learning_rate = rate_from(json, options.learning_rate);
+  options.learning_rate = rate_from(json, options.learning_rate, custom_objects);
   const Reader reader{json};
   visit_all(options, reader);
   reader("loss_scale_factor", options.loss_scale_factor);
@@ -321,7 +331,7 @@ Optimizer from_json(const Json& json) {
 
 struct Class {
   const char* name;
-  Optimizer (*make)(const Json&);
+  Optimizer (*make)(const Json&, const CustomObjects&);
 };
 constexpr Class kClasses[] = {{"SGD", from_json<SGDOptions>},
                               {"RMSprop", from_json<RMSpropOptions>},
@@ -360,15 +370,19 @@ ScheduleFreeAdamW::ScheduleFreeAdamW(const ScheduleFreeAdamWOptions& options)
     : Optimizer(make(options)) {}
 
 Optimizer Optimizer::from_config(const std::string& class_name, const std::string& config) {
-  const Json json = parse_object(cat("optimizer ", class_name), config);
+  return optimizer_from(class_name, parse_object(cat("optimizer ", class_name), config), {});
+}
+
+Optimizer optimizer_from(const std::string& class_name, const Json& json,
+                         const CustomObjects& custom_objects) {
   const std::string wanted = to_lower(class_name);
   std::string known;
   for (const Class& one : kClasses) {
-    if (to_lower(one.name) == wanted) return one.make(json);
+    if (to_lower(one.name) == wanted) return one.make(json, custom_objects);
     known += cat(known.empty() ? "" : ", ", to_lower(one.name));
   }
   for (const Class& one : kWrappers) {
-    if (to_lower(one.name) == wanted) return one.make(json);
+    if (to_lower(one.name) == wanted) return one.make(json, custom_objects);
   }
   throw InvalidArgument(cat("optimizer: \"", class_name, "\", expected one of ", known));
 }

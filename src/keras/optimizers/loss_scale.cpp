@@ -198,7 +198,7 @@ std::vector<Tensor> LossScaleOptimizer::get_unscaled_gradients(
   return result;
 }
 
-Optimizer loss_scale_from_config(const Json& json) {
+Optimizer loss_scale_from_config(const Json& json, const CustomObjects& custom_objects) {
   LossScaleOptimizerOptions options;
   options.initial_scale = member<double>(json, "initial_scale", options.initial_scale);
   options.dynamic_growth_steps =
@@ -209,7 +209,7 @@ Optimizer loss_scale_from_config(const Json& json) {
         "optimizer: a LossScaleOptimizer without inner optimizer, expected "
         "{\"inner_optimizer\": {\"class_name\", \"config\"}}; construct it around one");
   }
-  return LossScaleOptimizer(from_description(json["inner_optimizer"]), options);
+  return LossScaleOptimizer(from_description(json["inner_optimizer"], custom_objects), options);
 }
 
 }  // namespace tutti::keras::optimizers

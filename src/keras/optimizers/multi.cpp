@@ -356,18 +356,19 @@ std::vector<Optimizer> MultiOptimizer::optimizers() const {
   return static_cast<const Multi&>(impl()).optimizers();
 }
 
-Optimizer multi_from_config(const Json& json) {
+Optimizer multi_from_config(const Json& json, const CustomObjects& custom_objects) {
   if (!json.contains("optimizer_map")) {
     throw InvalidArgument(
         "optimizer: a MultiOptimizer without optimizers, expected {\"optimizer_map\": "
         "{\"default_optimizer\", \"optimizer_map\"}}; construct it from an OptimizerMap");
   }
   const Json& map = json["optimizer_map"];
-  OptimizerMap optimizers(from_description(member<Json>(map, "default_optimizer", Json::object())));
+  OptimizerMap optimizers(
+      from_description(member<Json>(map, "default_optimizer", Json::object()), custom_objects));
   const Json items = member<Json>(map, "optimizer_map", Json::object());
   for (const auto& [key, optimizer] : items.items()) {  // keys ascend, as in the map
     if (!optimizer.contains("same_as")) {
-      optimizers.insert(key, from_description(optimizer));
+      optimizers.insert(key, from_description(optimizer, custom_objects));
       continue;
     }
     const auto earlier = member<std::string>(optimizer, "same_as", "");

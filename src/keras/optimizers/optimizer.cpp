@@ -21,9 +21,9 @@ void Optimizer::Impl::check_outside(const char* operation) const {
 Json described(const Optimizer& optimizer) {
   return {{"class_name", optimizer.class_name()}, {"config", Json::parse(optimizer.config())}};
 }
-Optimizer from_description(const Json& json) {
-  return Optimizer::from_config(member<std::string>(json, "class_name", ""),
-                                member<Json>(json, "config", Json::object()).dump());
+Optimizer from_description(const Json& json, const CustomObjects& custom_objects) {
+  return optimizer_from(member<std::string>(json, "class_name", ""),
+                        member<Json>(json, "config", Json::object()), custom_objects);
 }
 
 Optimizer::Impl& Optimizer::impl() const {

@@ -11,6 +11,7 @@
 #include "keras/json.h"
 #include "keras/optimizers/accumulation.h"
 #include "tutti/distribute/fused_update.h"
+#include "tutti/keras/custom_objects.h"
 #include "tutti/keras/optimizers/optimizer.h"
 
 namespace tutti::keras::optimizers {
@@ -73,10 +74,13 @@ class Optimizer::Impl {
 
 /// {"class_name", "config"} of an optimizer that another one wraps, and back.
 Json described(const Optimizer& optimizer);
-Optimizer from_description(const Json& json);
+Optimizer from_description(const Json& json, const CustomObjects& custom_objects);
+/// Optimizer::from_config, with the user's own schedules.
+Optimizer optimizer_from(const std::string& class_name, const Json& json,
+                         const CustomObjects& custom_objects);
 
-/// The wrappers' part of Optimizer::from_config.
-Optimizer loss_scale_from_config(const Json& json);
-Optimizer multi_from_config(const Json& json);
+/// The wrappers' part of it.
+Optimizer loss_scale_from_config(const Json& json, const CustomObjects& custom_objects);
+Optimizer multi_from_config(const Json& json, const CustomObjects& custom_objects);
 
 }  // namespace tutti::keras::optimizers

@@ -279,7 +279,8 @@ SchedulePtr from_config(const std::string& class_name, const std::string& config
   throw InvalidArgument(cat("learning rate schedule: \"", class_name,
                             "\", expected ExponentialDecay, PiecewiseConstantDecay, "
                             "PolynomialDecay, InverseTimeDecay, CosineDecay or "
-                            "CosineDecayRestarts"));
+                            "CosineDecayRestarts; give load_model the maker of a class of your "
+                            "own in custom_objects"));
 }
 
 }  // namespace tutti::keras::optimizers::schedules

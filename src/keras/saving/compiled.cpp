@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "distribute/variable_checkpoint.h"
+#include "keras/optimizers/optimizer_impl.h"
 #include "keras/saving/model_file.h"
 #include "keras/saving/named_state.h"
 #include "keras/saving/optimizer_state.h"
@@ -239,9 +240,7 @@ void ModelFile::restore_compiled(Model& model, const Json& json, const io::Tenso
   const CompiledReader reader(custom_objects);
   CompileOptions options;
   const Json optimizer = member<Json>(json, "optimizer", Json::object());
-  options.optimizer =
-      optimizers::Optimizer::from_config(member<std::string>(optimizer, "class_name", ""),
-                                         member<Json>(optimizer, "config", Json::object()).dump());
+  options.optimizer = optimizers::from_description(optimizer, custom_objects);
   options.loss = per_output_from<losses::Loss>(member<Json>(json, "loss", Json()),
                                                [&](const Json& item) { return reader.loss(item); });
   options.loss_weights = weights_from(member<Json>(json, "loss_weights", Json()));

@@ -23,8 +23,6 @@ Json described(const Part& part) {
   return {{"class_name", part.class_name()}, {"config", std::move(config)}};
 }
 
-using CustomObjects = std::map<std::string, CustomObject>;
-
 struct ModelFile {
   /// What compile was given, and what the optimizer knows besides its configuration.
   static Json compiled_part(const Model& model);

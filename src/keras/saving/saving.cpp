@@ -125,6 +125,11 @@ void Model::save(const std::string& path) const {
   io::write_tensor_file(path, file);
 }
 
+std::string Model::to_json() const {
+  check_built("to_json");
+  return ModelFile::architecture(*this).dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 namespace {
 
 void check_size(const std::string& path, int64_t max_bytes) {
@@ -142,11 +147,7 @@ std::unique_ptr<Model> load(const std::string& path, const LoadModelOptions& opt
   layers::LayerLimits limits{.weight_entries = 0};
   for (const auto& [name, tensor] : file.tensors)
     limits.weight_entries = std::max(limits.weight_entries, tensor.numel());
-  std::map<std::string, std::function<layers::Layer(const std::string&)>> custom_layers;
-  for (const auto& [name, object] : options.custom_objects) {
-    if (object.make_layer) custom_layers.emplace(name, object.make_layer);
-  }
-  limits.custom = &custom_layers;
+  limits.custom = &options.custom_objects;
   std::unique_ptr<Model> model = ModelFile::model_from(json, path, limits);
   take_weights(*model, file, path);
   if (options.compile && json.contains("compiled"))
@@ -154,13 +155,11 @@ std::unique_ptr<Model> load(const std::string& path, const LoadModelOptions& opt
   return model;
 }
 
-}  // namespace
-
-std::unique_ptr<Model> load_model(const std::string& path, const LoadModelOptions& options) {
-  check_outside_replicas("load_model", path);
-  check_size(path, options.max_bytes);
+/// `path`: what messages call it.
+template <class Load>
+std::unique_ptr<Model> guarded(const std::string& path, Load&& load) {
   try {
-    return load(path, options);
+    return load();
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
@@ -168,6 +167,25 @@ std::unique_ptr<Model> load_model(const std::string& path, const LoadModelOption
     const std::string what = error.what();
     damaged(path, what.substr(0, what.find('\n')));
   }
+}
+
+}  // namespace
+
+std::unique_ptr<Model> load_model(const std::string& path, const LoadModelOptions& options) {
+  check_outside_replicas("load_model", path);
+  check_size(path, options.max_bytes);
+  return guarded(path, [&] { return load(path, options); });
+}
+
+std::unique_ptr<Model> model_from_json(const std::string& json,
+                                       const CustomObjects& custom_objects) {
+  const char* const where = "model_from_json";
+  check_outside_replicas(where, "text");
+  return guarded(where, [&] {
+    layers::LayerLimits limits;
+    limits.custom = &custom_objects;
+    return ModelFile::model_from(parse_object(where, json), where, limits);
+  });
 }
 
 }  // namespace tutti::keras

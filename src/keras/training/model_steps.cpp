@@ -221,6 +221,7 @@ void Model::update_metrics(const Batch& batch, const Nest& y_pred) {
         output.weighted_metrics = resolved(
             metrics_of(*this, training.weighted_metric_specs, training.outputs, i), y, predicted);
       }
+      training.name_metrics();
       training.metrics_built = true;
     });
   }
@@ -245,42 +246,18 @@ void Model::update_metrics(const Batch& batch, const Nest& y_pred) {
 
 std::vector<metrics::Metric> Model::metrics() const { return training_->all_metrics(); }
 
-namespace {
-
-/// The names of an output's metrics in the logs, in their order.
-template <class Visit>
-void visit_metrics(const std::vector<OutputTraining>& outputs, Visit&& visit) {
-  for (const OutputTraining& output : outputs) {
-    const std::string prefix = outputs.size() > 1 ? cat(output.name, "_") : "";
-    std::vector<std::string> taken;
-    for (const metrics::Metric& metric : output.metrics) {
-      taken.push_back(metric.name());
-      visit(cat(prefix, metric.name()), metric);
-    }
-    for (const metrics::Metric& metric : output.weighted_metrics) {
-      const bool again = std::find(taken.begin(), taken.end(), metric.name()) != taken.end();
-      visit(cat(prefix, again ? "weighted_" : "", metric.name()), metric);
-    }
-  }
-}
-
-}  // namespace
-
 std::vector<std::string> Model::metrics_names() const {
   std::vector<std::string> names{"loss"};
   for (const OutputTraining& output : training_->outputs) {
     if (output.loss_metric) names.push_back(output.loss_metric->name());
   }
-  visit_metrics(training_->outputs,
-                [&](const std::string& name, const metrics::Metric&) { names.push_back(name); });
+  for (const auto& [name, metric] : training_->named_metrics) names.push_back(name);
   return names;
 }
 
 Logs Model::metrics_result() {
   Logs logs;
-  visit_metrics(training_->outputs, [&](const std::string& name, const metrics::Metric& metric) {
-    logs.set(name, metric.log_value());
-  });
+  for (const auto& [name, metric] : training_->named_metrics) logs.set(name, metric.log_value());
   for (const OutputTraining& output : training_->outputs) {
     if (output.loss_metric)
       logs.set(output.loss_metric->name(), output.loss_metric->result().item<double>());

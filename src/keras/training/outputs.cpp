@@ -1,6 +1,7 @@
 // Which loss, weight, metrics and labels belong to which output of a model.
 
 #include <algorithm>
+#include <map>
 
 #include "keras/training/training_state.h"
 
@@ -83,6 +84,32 @@ void Model::Training::make_loss_metrics() {
   if (with_loss < 2) return;
   for (OutputTraining& output : outputs) {
     if (output.loss.defined()) output.loss_metric.emplace(cat(output.name, "_loss"));
+  }
+}
+
+/// As Keras: an equal name gets "weighted_" in front where the metric is weighted, and "_1", "_2",
+/// … behind where it is still equal to another one.
+void Model::Training::name_metrics() {
+  named_metrics.clear();
+  std::map<std::string, int> numbers;
+  const auto add = [&](std::string name, const metrics::Metric& metric) {
+    const std::string first = name;
+    while (numbers.count(name) > 0) name = cat(first, "_", numbers[first]++);
+    numbers.emplace(name, 1);
+    named_metrics.emplace_back(std::move(name), metric);
+  };
+  const auto prefix_of = [&](const OutputTraining& output) {
+    return outputs.size() > 1 ? cat(output.name, "_") : std::string();
+  };
+  for (const OutputTraining& output : outputs) {
+    for (const metrics::Metric& metric : output.metrics)
+      add(cat(prefix_of(output), metric.name()), metric);
+  }
+  for (const OutputTraining& output : outputs) {
+    for (const metrics::Metric& metric : output.weighted_metrics) {
+      const bool again = numbers.count(cat(prefix_of(output), metric.name())) > 0;
+      add(cat(prefix_of(output), again ? "weighted_" : "", metric.name()), metric);
+    }
   }
 }
 

@@ -52,6 +52,9 @@ struct Model::Training {
   void make_loss_metrics();
   /// Made with the first batch, whose shapes decide what "accuracy" means.
   bool metrics_built = false;
+  /// The metrics of all outputs by their names in the logs, the weighted ones behind the others.
+  std::vector<std::pair<std::string, metrics::Metric>> named_metrics;
+  void name_metrics();
   /// What a step needs and no step changes; made anew by each fit.
   std::vector<Variable> trainable;
   bool trainable_known = false;
@@ -105,10 +108,7 @@ struct Model::Training {
     for (const OutputTraining& output : outputs) {
       if (output.loss_metric) all.push_back(*output.loss_metric);
     }
-    for (const OutputTraining& output : outputs) {
-      all.insert(all.end(), output.metrics.begin(), output.metrics.end());
-      all.insert(all.end(), output.weighted_metrics.begin(), output.weighted_metrics.end());
-    }
+    for (const auto& [name, metric] : named_metrics) all.push_back(metric);
     return all;
   }
 };

@@ -24,6 +24,27 @@ TEST(Merging, WorksElementByElement) {
   EXPECT_TENSOR_EQ(merged(Minimum(), {a, b}), at::minimum(a, b));
 }
 
+TEST(Merging, FunctionsCallANewLayerOnTensorsAndSymbolicTensors) {
+  const Tensor a = wave({2, 3}), b = wave({2, 3}, 1);
+  const std::vector<Tensor> both{a, b};
+  EXPECT_TENSOR_EQ(add(both), a + b);
+  EXPECT_TENSOR_EQ(subtract(both), a - b);
+  EXPECT_TENSOR_EQ(multiply(both), a * b);
+  EXPECT_TENSOR_EQ(average(both), (a + b) / 2);
+  EXPECT_TENSOR_EQ(maximum(both), at::maximum(a, b));
+  EXPECT_TENSOR_EQ(minimum({a, b}), at::minimum(a, b));
+  EXPECT_TENSOR_EQ(concatenate(both, {.axis = 1}), at::cat({a, b}, 1));
+  EXPECT_TENSOR_NEAR(dot(both, 1), (a * b).sum(1, true), 1e-6);
+  const Input x({3}), y({3});
+  const KerasTensor sum = add({x, y}, {.name = "sum"});
+  EXPECT_EQ(sum.layer()->name(), "sum");
+  EXPECT_EQ(concatenate({sum, x}).shape(), (Shape{-1, 6}));
+  EXPECT_EQ(dot({x, y}, 1).shape(), (Shape{-1, 1}));
+  for (const KerasTensor& merged :
+       {subtract({x, y}), multiply({x, y}), average({x, y}), maximum({x, y}), minimum({x, y})})
+    EXPECT_EQ(merged.shape(), (Shape{-1, 3}));
+}
+
 TEST(Merging, BroadcastsAndAddsAxesBehindTheBatch) {
   const Tensor a = wave({2, 3, 4}), b = wave({2, 4}), c = wave({2, 3, 1});
   EXPECT_TENSOR_EQ(merged(Add(), {a, b}), a + b.unsqueeze(1));

@@ -6,12 +6,12 @@
 // whose values are hidden is 0. As layers, the inputs are the vector {query, value[, key]}.
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "tutti/keras/constraints.h"
 #include "tutti/keras/layer.h"
 
 namespace tutti::keras::layers {
@@ -43,8 +43,8 @@ struct MultiHeadAttentionOptions {
   Initializer bias_initializer = initializers::Zeros();
   Regularizer kernel_regularizer = {};
   Regularizer bias_regularizer = {};
-  std::function<Tensor(const Tensor&)> kernel_constraint = {};
-  std::function<Tensor(const Tensor&)> bias_constraint = {};
+  Constraint kernel_constraint = {};
+  Constraint bias_constraint = {};
   std::optional<int64_t> seed = std::nullopt;
   std::string name = "";
   Shape input_shape = {};
@@ -74,8 +74,8 @@ struct GroupQueryAttentionOptions {
   Initializer bias_initializer = initializers::Zeros();
   Regularizer kernel_regularizer = {};
   Regularizer bias_regularizer = {};
-  std::function<Tensor(const Tensor&)> kernel_constraint = {};
-  std::function<Tensor(const Tensor&)> bias_constraint = {};
+  Constraint kernel_constraint = {};
+  Constraint bias_constraint = {};
   std::optional<int64_t> seed = std::nullopt;
   std::string name = "";
   Shape input_shape = {};

@@ -39,7 +39,7 @@ struct DenseOptions {
   Initializer bias_initializer = initializers::Zeros();
   Regularizer kernel_regularizer = {};
   Regularizer bias_regularizer = {};
-  /// Of the output of each replica's last call, divided by the rows of its batch.
+  /// Of the output of each call, divided by the rows of its batch (LayerImpl::losses).
   Regularizer activity_regularizer = {};
   Constraint kernel_constraint = {};
   Constraint bias_constraint = {};
@@ -52,6 +52,36 @@ struct DenseOptions {
 class Dense : public Layer {
  public:
   explicit Dense(int64_t units, const DenseOptions& options = {});
+};
+
+struct EinsumDenseOptions {
+  keras::Activation activation = {};
+  /// Letters of the output along which there is a bias; empty: none.
+  std::string bias_axes = "";
+  Initializer kernel_initializer = initializers::GlorotUniform();
+  Initializer bias_initializer = initializers::Zeros();
+  Regularizer kernel_regularizer = {};
+  Regularizer bias_regularizer = {};
+  /// Of the output of each call, divided by the rows of its batch.
+  Regularizer activity_regularizer = {};
+  Constraint kernel_constraint = {};
+  Constraint bias_constraint = {};
+  std::string name = "";
+  bool trainable = true;
+  std::string dtype = "";
+  Shape input_shape = {};
+};
+/// activation(einsum(equation, x, kernel) + bias), for equations of the form "ab,bc->ac",
+/// "...b,bc->...c" or "ab...,bc->ac...". `output_shape` is without the batch axis and without the
+/// axes of the dots; -1 where it is the input's. The kernel has an axis for each of its letters;
+/// initializers that scale by fans take the letters that the output has not as the inputs.
+/// InvalidArgument for other equations, and for inputs that do not fit.
+class EinsumDense : public Layer {
+ public:
+  EinsumDense(const std::string& equation, const Shape& output_shape,
+              const EinsumDenseOptions& options = {});
+  EinsumDense(const std::string& equation, int64_t units, const EinsumDenseOptions& options = {})
+      : EinsumDense(equation, Shape{units}, options) {}
 };
 
 class ActivationLayer : public Layer {

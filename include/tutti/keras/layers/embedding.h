@@ -1,9 +1,9 @@
 #pragma once
 // Rows of a table by their numbers, and masks of sequences.
 
-#include <functional>
 #include <string>
 
+#include "tutti/keras/constraints.h"
 #include "tutti/keras/layer.h"
 
 namespace tutti::keras::layers {
@@ -11,7 +11,7 @@ namespace tutti::keras::layers {
 struct EmbeddingOptions {
   Initializer embeddings_initializer = initializers::RandomUniform();
   Regularizer embeddings_regularizer = {};
-  std::function<Tensor(const Tensor&)> embeddings_constraint = {};
+  Constraint embeddings_constraint = {};
   /// True: 0 is no row but padding, and the output's mask says where it stands.
   bool mask_zero = false;
   std::string name = "";

@@ -4,6 +4,8 @@
 // InvalidArgument. When every input has a mask, a step of the output counts where any input's does.
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "tutti/keras/layers/core.h"
 
@@ -74,5 +76,26 @@ class Dot : public Layer {
  public:
   explicit Dot(AxisPair axes, const DotOptions& options = {});
 };
+
+/// A new layer of the class, called on `inputs`: symbolic tensors, in a functional model, or
+/// tensors.
+KerasTensor add(const std::vector<KerasTensor>& inputs, const LayerOptions& options = {});
+Tensor add(const std::vector<Tensor>& inputs, const LayerOptions& options = {});
+KerasTensor subtract(const std::vector<KerasTensor>& inputs, const LayerOptions& options = {});
+Tensor subtract(const std::vector<Tensor>& inputs, const LayerOptions& options = {});
+KerasTensor multiply(const std::vector<KerasTensor>& inputs, const LayerOptions& options = {});
+Tensor multiply(const std::vector<Tensor>& inputs, const LayerOptions& options = {});
+KerasTensor average(const std::vector<KerasTensor>& inputs, const LayerOptions& options = {});
+Tensor average(const std::vector<Tensor>& inputs, const LayerOptions& options = {});
+KerasTensor maximum(const std::vector<KerasTensor>& inputs, const LayerOptions& options = {});
+Tensor maximum(const std::vector<Tensor>& inputs, const LayerOptions& options = {});
+KerasTensor minimum(const std::vector<KerasTensor>& inputs, const LayerOptions& options = {});
+Tensor minimum(const std::vector<Tensor>& inputs, const LayerOptions& options = {});
+KerasTensor concatenate(const std::vector<KerasTensor>& inputs,
+                        const ConcatenateOptions& options = {});
+Tensor concatenate(const std::vector<Tensor>& inputs, const ConcatenateOptions& options = {});
+KerasTensor dot(const std::vector<KerasTensor>& inputs, AxisPair axes,
+                const DotOptions& options = {});
+Tensor dot(const std::vector<Tensor>& inputs, AxisPair axes, const DotOptions& options = {});
 
 }  // namespace tutti::keras::layers

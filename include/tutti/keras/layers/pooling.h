@@ -90,6 +90,34 @@ class GlobalMaxPooling3D : public Layer {
   explicit GlobalMaxPooling3D(const GlobalPoolingOptions& options = {});
 };
 
+/// To `output_size` entries whatever the input's: entry i of n is the mean over the steps from
+/// floor(i L / n) to ceil((i + 1) L / n) of L.
+class AdaptiveAveragePooling1D : public Layer {
+ public:
+  explicit AdaptiveAveragePooling1D(int64_t output_size, const LayerOptions& options = {});
+};
+class AdaptiveAveragePooling2D : public Layer {
+ public:
+  explicit AdaptiveAveragePooling2D(Size2 output_size, const LayerOptions& options = {});
+};
+class AdaptiveAveragePooling3D : public Layer {
+ public:
+  explicit AdaptiveAveragePooling3D(Size3 output_size, const LayerOptions& options = {});
+};
+/// The largest entry in each of the same windows.
+class AdaptiveMaxPooling1D : public Layer {
+ public:
+  explicit AdaptiveMaxPooling1D(int64_t output_size, const LayerOptions& options = {});
+};
+class AdaptiveMaxPooling2D : public Layer {
+ public:
+  explicit AdaptiveMaxPooling2D(Size2 output_size, const LayerOptions& options = {});
+};
+class AdaptiveMaxPooling3D : public Layer {
+ public:
+  explicit AdaptiveMaxPooling3D(Size3 output_size, const LayerOptions& options = {});
+};
+
 using MaxPool1D = MaxPooling1D;
 using AvgPool1D = AveragePooling1D;
 using GlobalMaxPool1D = GlobalMaxPooling1D;

@@ -7,13 +7,13 @@
 // and hold for all its steps.
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "tutti/keras/activations.h"
+#include "tutti/keras/constraints.h"
 #include "tutti/keras/layer.h"
 
 namespace tutti::keras::layers {
@@ -77,9 +77,9 @@ struct SimpleRNNCellOptions {
   Regularizer kernel_regularizer = {};
   Regularizer recurrent_regularizer = {};
   Regularizer bias_regularizer = {};
-  std::function<Tensor(const Tensor&)> kernel_constraint = {};
-  std::function<Tensor(const Tensor&)> recurrent_constraint = {};
-  std::function<Tensor(const Tensor&)> bias_constraint = {};
+  Constraint kernel_constraint = {};
+  Constraint recurrent_constraint = {};
+  Constraint bias_constraint = {};
   double dropout = 0;
   double recurrent_dropout = 0;
   std::optional<int64_t> seed = std::nullopt;
@@ -103,9 +103,9 @@ struct LSTMCellOptions {
   Regularizer kernel_regularizer = {};
   Regularizer recurrent_regularizer = {};
   Regularizer bias_regularizer = {};
-  std::function<Tensor(const Tensor&)> kernel_constraint = {};
-  std::function<Tensor(const Tensor&)> recurrent_constraint = {};
-  std::function<Tensor(const Tensor&)> bias_constraint = {};
+  Constraint kernel_constraint = {};
+  Constraint recurrent_constraint = {};
+  Constraint bias_constraint = {};
   double dropout = 0;
   double recurrent_dropout = 0;
   std::optional<int64_t> seed = std::nullopt;
@@ -128,9 +128,9 @@ struct GRUCellOptions {
   Regularizer kernel_regularizer = {};
   Regularizer recurrent_regularizer = {};
   Regularizer bias_regularizer = {};
-  std::function<Tensor(const Tensor&)> kernel_constraint = {};
-  std::function<Tensor(const Tensor&)> recurrent_constraint = {};
-  std::function<Tensor(const Tensor&)> bias_constraint = {};
+  Constraint kernel_constraint = {};
+  Constraint recurrent_constraint = {};
+  Constraint bias_constraint = {};
   double dropout = 0;
   double recurrent_dropout = 0;
   /// True: the reset gate is applied to h recurrent_kernel, and the bias is [2, 3 units]; false: to
@@ -189,9 +189,9 @@ struct SimpleRNNOptions {
   Regularizer kernel_regularizer = {};
   Regularizer recurrent_regularizer = {};
   Regularizer bias_regularizer = {};
-  std::function<Tensor(const Tensor&)> kernel_constraint = {};
-  std::function<Tensor(const Tensor&)> recurrent_constraint = {};
-  std::function<Tensor(const Tensor&)> bias_constraint = {};
+  Constraint kernel_constraint = {};
+  Constraint recurrent_constraint = {};
+  Constraint bias_constraint = {};
   double dropout = 0;
   double recurrent_dropout = 0;
   bool return_sequences = false;
@@ -219,9 +219,9 @@ struct LSTMOptions {
   Regularizer kernel_regularizer = {};
   Regularizer recurrent_regularizer = {};
   Regularizer bias_regularizer = {};
-  std::function<Tensor(const Tensor&)> kernel_constraint = {};
-  std::function<Tensor(const Tensor&)> recurrent_constraint = {};
-  std::function<Tensor(const Tensor&)> bias_constraint = {};
+  Constraint kernel_constraint = {};
+  Constraint recurrent_constraint = {};
+  Constraint bias_constraint = {};
   double dropout = 0;
   double recurrent_dropout = 0;
   std::optional<int64_t> seed = std::nullopt;
@@ -249,9 +249,9 @@ struct GRUOptions {
   Regularizer kernel_regularizer = {};
   Regularizer recurrent_regularizer = {};
   Regularizer bias_regularizer = {};
-  std::function<Tensor(const Tensor&)> kernel_constraint = {};
-  std::function<Tensor(const Tensor&)> recurrent_constraint = {};
-  std::function<Tensor(const Tensor&)> bias_constraint = {};
+  Constraint kernel_constraint = {};
+  Constraint recurrent_constraint = {};
+  Constraint bias_constraint = {};
   double dropout = 0;
   double recurrent_dropout = 0;
   std::optional<int64_t> seed = std::nullopt;

@@ -111,6 +111,25 @@ class Hashing : public Layer {
   Tensor operator()(const StringTensor& values) const;
 };
 
+struct HashedCrossingOptions {
+  /// "int" (int64) or "one_hot".
+  std::string output_mode = "int";
+  std::string name = "";
+  Shape input_shape = {};
+};
+/// Two or more features, of strings or integers, → for each row the bin of their combination, one
+/// of num_bins, the same as TensorFlow's. Each is a scalar, [batch] or [batch, 1], all alike
+/// (InvalidArgument).
+class HashedCrossing : public Layer {
+ public:
+  explicit HashedCrossing(int64_t num_bins, const HashedCrossingOptions& options = {});
+  explicit HashedCrossing(const Layer& layer);
+  using Layer::operator();
+  /// The features as a tuple, a list or a map (by its keys' order), as an element of a dataset has
+  /// them.
+  Tensor operator()(const Nest& features) const;
+};
+
 struct TextVectorizationOptions {
   std::optional<int64_t> max_tokens = std::nullopt;
   /// "lower_and_strip_punctuation", "lower", "strip_punctuation" (all of ASCII) or "none".
