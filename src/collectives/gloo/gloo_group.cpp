@@ -70,8 +70,7 @@ const void* GlooGroup::payload_of(int rank) const {
 // ---- Messages and failures ---------------------------------------------------------------------
 
 Milliseconds GlooGroup::time_left() const {
-  const auto left = std::chrono::duration_cast<Milliseconds>(end_ - Clock::now());
-  return std::max(left, Milliseconds(1));
+  return std::max(std::chrono::ceil<Milliseconds>(end_ - Clock::now()), Milliseconds(1));
 }
 
 GlooGroup::Message GlooGroup::send(int to, const void* data, int64_t bytes, Tag tag) {
