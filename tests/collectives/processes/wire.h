@@ -104,9 +104,9 @@ enum class Command : int32_t {
   kStart,    // group, op, options, tensor; answered with the number of the work
   kWait,     // work; answered with a tensor
   kDrop,     // work
-  kLoop,     // group, entries, calls, options: all-reduces until one fails; answered after the first
-             // one with "begun", and at the end
-  kAbort,    // group, reason; on the second socket
+  kLoop,   // group, entries, calls, options: all-reduces until one fails; answered after the first
+           // one with "begun", and at the end
+  kAbort,  // group, reason; on the second socket
 };
 
 }  // namespace tutti::testing
