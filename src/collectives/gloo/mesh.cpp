@@ -86,13 +86,16 @@ class GlooMesh : public Mesh {
     return std::make_unique<GlooTransfer>(group_->recv(message, from, tag));
   }
 
-  /// Gloo's abort does nothing; a wait that times out closes every connection of the rank.
+  /// Gloo's abort does nothing; a wait that times out closes every connection of the rank. One on a
+  /// connection that is closed already does not, so all are tried.
   void close() override {
-    if (size_ == 1) return;
-    try {
-      char byte = 0;
-      receive(rank_ == 0 ? 1 : 0, &byte, 1, kNeverSent)->wait(std::chrono::milliseconds(1));
-    } catch (const std::exception&) {  // as meant
+    for (int other = 0; other < size_; ++other) {
+      if (other == rank_) continue;
+      try {
+        char byte = 0;
+        receive(other, &byte, 1, kNeverSent)->wait(std::chrono::milliseconds(1));
+      } catch (const std::exception&) {  // as meant
+      }
     }
   }
 
