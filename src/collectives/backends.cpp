@@ -2,20 +2,31 @@
 
 #include <array>
 
+#include "collectives/gloo/gloo.h"
+#include "collectives/group.h"
+#include "collectives/hierarchical/hierarchical.h"
 #include "collectives/in_process.h"
+#include "collectives/shm/shm.h"
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
 
 namespace tutti::collectives {
 namespace {
 
-constexpr std::string_view kWithWorkers = "it comes with training on several workers";
+constexpr std::string_view kNcclBetweenThreads =
+    "GPUs of one process are reduced by NcclAllReduce; NCCL between processes is not written yet";
 
-constexpr std::array<Backend, 4> kBackends{{
+template <std::unique_ptr<Communicator> (*kMake)(const GroupOptions&)>
+std::vector<std::unique_ptr<Communicator>> local_group_of(int size) {
+  return make_local_group(size, kMake);
+}
+
+constexpr std::array<Backend, 5> kBackends{{
     {"in_process", make_in_process_group, ""},
-    {"shm", nullptr, kWithWorkers},
-    {"gloo", nullptr, kWithWorkers},
-    {"nccl", nullptr, kWithWorkers},
+    {"shm", local_group_of<make_shm>, ""},
+    {"gloo", local_group_of<make_gloo>, ""},
+    {"hierarchical", local_group_of<make_hierarchical>, ""},
+    {"nccl", nullptr, kNcclBetweenThreads},
 }};
 
 std::string names(bool only_present) {

@@ -20,6 +20,11 @@ ReduceOp reduce_op_from_name(std::string_view name) {
   throw InvalidArgument(cat("ReduceOp: \"", name, "\", expected SUM or MEAN"));
 }
 
+std::string_view to_string(WireDtype dtype) {
+  if (dtype == WireDtype::kSame) return "the tensor's dtype";
+  return dtype == WireDtype::kBFloat16 ? "bfloat16" : "float16";
+}
+
 CommunicationOptions CommunicationOptions::merged_with(const CommunicationOptions& other) const {
   if (other.bytes_per_pack < 0 || !(other.timeout_seconds >= 0)) {
     throw InvalidArgument(cat("CommunicationOptions: bytes_per_pack ", other.bytes_per_pack,
@@ -32,6 +37,7 @@ CommunicationOptions CommunicationOptions::merged_with(const CommunicationOption
   if (other.implementation != CommunicationImplementation::kAuto) {
     merged.implementation = other.implementation;
   }
+  if (other.wire_dtype != WireDtype::kSame) merged.wire_dtype = other.wire_dtype;
   return merged;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "collectives/loops.h"
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
 #include "tutti/tensor/tensor_spec.h"
@@ -65,21 +66,41 @@ TUTTI_ADD_OF(uint32_t)
 TUTTI_ADD_OF(uint64_t)
 #undef TUTTI_ADD_OF
 
+/// The sums of one dtype; `divisor` is 1 or the number of inputs.
+template <class Scalar>
+struct Sums {
+  using T = typename Adding<Scalar>::Type;
+  static void add(T* sum, const T* a, const T* b, int64_t n, int64_t divisor) {
+    add_of(sum, a, b, n, static_cast<T>(divisor));
+  }
+};
+template <Float16 kKind>
+struct Sums16 {
+  using T = uint16_t;
+  static void add(T* sum, const T* a, const T* b, int64_t n, int64_t divisor) {
+    add_16(kKind, sum, a, b, n, static_cast<float>(divisor));
+  }
+};
+template <>
+struct Sums<at::Half> : Sums16<Float16::kHalf> {};
+template <>
+struct Sums<at::BFloat16> : Sums16<Float16::kBFloat16> {};
+
 /// Chunk by chunk: all inputs of a chunk are read before an output, which may be one of them, is
 /// written.
 template <class Scalar>
 void reduce_range_of(ReduceOp op, const Inputs& inputs, const Outputs& outputs, int64_t begin,
                      int64_t end) {
-  using T = typename Adding<Scalar>::Type;
+  using T = typename Sums<Scalar>::T;
   constexpr int64_t kChunk = kChunkBytes / static_cast<int64_t>(sizeof(T));
   alignas(64) T sum[kChunk];
-  const T count = op == ReduceOp::kMean ? static_cast<T>(inputs.size()) : T{1};
+  const int64_t count = op == ReduceOp::kMean ? static_cast<int64_t>(inputs.size()) : 1;
   for (int64_t at = begin; at < end; at += kChunk) {
     const int64_t n = std::min(kChunk, end - at);
     const T* so_far = static_cast<const T*>(inputs[0]) + at;
     for (std::size_t rank = 1; rank < inputs.size(); ++rank) {
       const bool last = rank + 1 == inputs.size();
-      add_of(sum, so_far, static_cast<const T*>(inputs[rank]) + at, n, last ? count : T{1});
+      Sums<Scalar>::add(sum, so_far, static_cast<const T*>(inputs[rank]) + at, n, last ? count : 1);
       so_far = sum;
     }
     for (void* output : outputs) {
@@ -112,6 +133,12 @@ bool reduce_range(ReduceOp op, at::ScalarType dtype, const std::vector<const voi
       return true;
     case at::kDouble:
       reduce_range_of<double>(op, inputs, outputs, begin, end);
+      return true;
+    case at::kHalf:
+      reduce_range_of<at::Half>(op, inputs, outputs, begin, end);
+      return true;
+    case at::kBFloat16:
+      reduce_range_of<at::BFloat16>(op, inputs, outputs, begin, end);
       return true;
     case at::kLong:
       reduce_range_of<int64_t>(op, inputs, outputs, begin, end);

@@ -5,11 +5,10 @@
 
 #include "collectives/rendezvous.h"
 
-#include <sched.h>
-
 #include <cstring>
 #include <thread>
 
+#include "collectives/spin.h"
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
 
@@ -17,23 +16,6 @@ namespace tutti::collectives {
 namespace {
 
 constexpr std::chrono::hours kNoDeadline{24 * 365};
-constexpr std::chrono::microseconds kSpinTime{70};
-constexpr int kSpinsBetweenChecks = 32;  // reading the clock costs as much as a pause
-
-void pause_cpu() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
-
-/// The cores that this process may use.
-int num_cores() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof(set), &set) == 0) return CPU_COUNT(&set);
-  return static_cast<int>(std::thread::hardware_concurrency());
-}
 
 }  // namespace
 

@@ -48,17 +48,17 @@ TEST(Backends, TheOnesInThisBuildMakeGroups) {
 }
 
 TEST(Backends, AMissingOneSaysWhatIsThereAndWhatBringsIt) {
-  EXPECT_TRUE(throws_saying<Unimplemented>(
-      [] { find_backend("nccl"); },
-      {"backend \"nccl\" is not in this build; present: in_process; it comes with"}));
+  EXPECT_TRUE(throws_saying<Unimplemented>([] { find_backend("nccl"); },
+                                           {"backend \"nccl\" is not in this build; present: "
+                                            "in_process, shm, gloo, hierarchical; GPUs of"}));
   for (const Backend& backend : backends()) {
     EXPECT_EQ(backend.make_local_group == nullptr, !backend.missing.empty()) << backend.name;
   }
 }
 
 TEST(Backends, AnUnknownOneSaysWhichAreKnown) {
-  EXPECT_TRUE(throws_saying<InvalidArgument>([] { find_backend("mpi"); },
-                                             {"\"mpi\"", "in_process, shm, gloo, nccl"}));
+  EXPECT_TRUE(throws_saying<InvalidArgument>(
+      [] { find_backend("mpi"); }, {"\"mpi\"", "in_process, shm, gloo, hierarchical, nccl"}));
 }
 
 }  // namespace

@@ -20,11 +20,20 @@ inline constexpr std::chrono::milliseconds kDefaultTimeout{30 * 60 * 1000};
 
 enum class CommunicationImplementation { kAuto, kRing, kNccl };
 
+/// What float32 tensors travel as between hosts in an all_reduce: half the bytes, summed in float32
+/// all the same. What crosses is rounded each time, the result too; all ranks get the same bits.
+/// Ranks of one host exchange what they have, and so do all ranks with tensors of a few hundred
+/// bytes.
+enum class WireDtype { kSame, kBFloat16, kHalf };
+/// "the tensor's dtype", "bfloat16" or "float16".
+std::string_view to_string(WireDtype dtype);
+
 /// How a collective is done. Fields of zero mean "as the strategy says".
 struct CommunicationOptions {
   int64_t bytes_per_pack = 0;
   double timeout_seconds = 0;
   CommunicationImplementation implementation = CommunicationImplementation::kAuto;
+  WireDtype wire_dtype = WireDtype::kSame;
 
   /// Fields of `other` that are set win. Throws InvalidArgument for negative values.
   CommunicationOptions merged_with(const CommunicationOptions& other) const;

@@ -1,0 +1,128 @@
+#include "collectives/gloo/mesh.h"
+
+#include <atomic>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+
+#include "tutti/base/error.h"
+#include "tutti/base/text.h"
+
+namespace tutti::collectives {
+namespace {
+
+constexpr int kNeverSent = 1 << 20;  // a tag
+
+/// Our store as c10d wants it: while the connections are made.
+class C10dStore : public c10d::Store {
+ public:
+  C10dStore(std::shared_ptr<collectives::Store> store, std::string prefix,
+            std::chrono::milliseconds timeout)
+      : c10d::Store(timeout), store_(std::move(store)), prefix_(std::move(prefix)) {}
+
+  c10::intrusive_ptr<c10d::Store> clone() override {
+    return c10::make_intrusive<C10dStore>(store_, prefix_, timeout_);
+  }
+  void set(const std::string& key, const std::vector<uint8_t>& value) override {
+    store_->set(prefix_ + key, std::string(value.begin(), value.end()));
+  }
+  std::vector<uint8_t> get(const std::string& key) override {
+    const std::string value = store_->get(prefix_ + key, timeout_);
+    return {value.begin(), value.end()};
+  }
+  int64_t add(const std::string& key, int64_t value) override {
+    return store_->add(prefix_ + key, value);
+  }
+  bool deleteKey(const std::string& key) override {
+    store_->remove(prefix_ + key);
+    return true;
+  }
+  bool check(const std::vector<std::string>& keys) override {
+    try {
+      wait(keys, std::chrono::milliseconds(0));
+      return true;
+    } catch (const DeadlineExceeded&) {
+      return false;
+    }
+  }
+  int64_t getNumKeys() override { return 0; }
+  void wait(const std::vector<std::string>& keys) override { wait(keys, timeout_); }
+  void wait(const std::vector<std::string>& keys,
+            const std::chrono::milliseconds& timeout) override {
+    std::vector<std::string> ours;
+    for (const std::string& key : keys) ours.push_back(prefix_ + key);
+    store_->wait(ours, timeout);
+  }
+
+ private:
+  std::shared_ptr<collectives::Store> store_;
+  std::string prefix_;
+};
+
+class GlooTransfer : public Transfer {
+ public:
+  explicit GlooTransfer(c10::intrusive_ptr<c10d::Work> work) : work_(std::move(work)) {}
+  void wait(std::chrono::milliseconds timeout) override { work_->wait(timeout); }
+
+ private:
+  c10::intrusive_ptr<c10d::Work> work_;
+};
+
+class GlooMesh : public Mesh {
+ public:
+  explicit GlooMesh(const GroupOptions& options) : rank_(options.rank), size_(options.size) {
+    const auto gloo = c10d::ProcessGroupGloo::Options::create(options.timeout);
+    gloo->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(options.address));
+    gloo->threads = 1;  // for its collectives, which are not used
+    const auto store =
+        c10::make_intrusive<C10dStore>(options.store, options.key("gloo/"), options.timeout);
+    group_ = c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank_, size_, gloo);
+  }
+
+  std::unique_ptr<Transfer> send(int to, const void* data, std::size_t bytes, int tag) override {
+    std::vector<at::Tensor> message{view(data, bytes)};
+    return std::make_unique<GlooTransfer>(group_->send(message, to, tag));
+  }
+  std::unique_ptr<Transfer> receive(int from, void* data, std::size_t bytes, int tag) override {
+    std::vector<at::Tensor> message{view(data, bytes)};
+    return std::make_unique<GlooTransfer>(group_->recv(message, from, tag));
+  }
+
+  /// Gloo's abort does nothing; a wait that times out closes every connection of the rank. One on a
+  /// connection that is closed already does not, so all are tried.
+  void close() override {
+    for (int other = 0; other < size_; ++other) {
+      if (other == rank_) continue;
+      try {
+        char byte = 0;
+        receive(other, &byte, 1, kNeverSent)->wait(std::chrono::milliseconds(1));
+      } catch (const std::exception&) {  // as meant
+      }
+    }
+  }
+
+ private:
+  static at::Tensor view(const void* data, std::size_t bytes) {
+    return at::from_blob(const_cast<void*>(data), {static_cast<int64_t>(bytes)}, at::kByte);
+  }
+
+  const int rank_;
+  const int size_;
+  c10::intrusive_ptr<c10d::ProcessGroupGloo> group_;
+};
+
+}  // namespace
+
+std::unique_ptr<Mesh> make_mesh(const GroupOptions& options) {
+  try {
+    return std::make_unique<GlooMesh>(options);
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    const std::string_view text = error.what();
+    throw Unavailable(cat("building a group [gloo rank ", options.rank, "/", options.size,
+                          "]: ", text.substr(0, text.find('\n')),
+                          ", expected connections to all ranks; see that GroupOptions::address (",
+                          options.address, ") is one at which the others reach this machine"));
+  }
+}
+
+}  // namespace tutti::collectives
