@@ -8,6 +8,7 @@
 #include "tutti/base/log.h"
 #include "tutti/collectives/communicator.h"
 #include "tutti/compat/v1.h"
+#include "tutti/coordination/server.h"
 #include "tutti/data/dataset.h"
 #include "tutti/data/readers.h"
 #include "tutti/datasets/datasets.h"

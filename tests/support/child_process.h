@@ -15,6 +15,7 @@
 #include <map>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tutti/base/text.h"
@@ -32,7 +33,7 @@ class ChildProcess {
   explicit ChildProcess(const std::vector<std::string>& arguments,
                         const std::map<std::string, std::string>& variables = {}) {
     std::string log = (std::filesystem::temp_directory_path() / "tutti_child_XXXXXX").string();
-    const int log_file = ::mkstemp(log.data());
+    const int log_file = ::mkostemp(log.data(), O_CLOEXEC);
     log_path_ = log;
     int in[2], out[2];
     if (::pipe2(in, O_CLOEXEC) != 0 || ::pipe2(out, O_CLOEXEC) != 0)
@@ -117,6 +118,15 @@ class ChildProcess {
     ::waitpid(pid_, &status, 0);
     pid_ = -1;
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  }
+  /// True when it has written `part` to standard error, or does within ten seconds.
+  bool logs(const std::string& part) const {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (log().find(part) == std::string::npos) {
+      if (std::chrono::steady_clock::now() > end) return false;
+      std::this_thread::yield();
+    }
+    return true;
   }
   /// What it wrote to standard error so far.
   std::string log() const {

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "tutti/coordination/server.h"
 #include "tutti/distribute/extended.h"
 #include "tutti/distribute/strategies.h"
 
@@ -74,6 +75,7 @@ using tutti::distribute::ReduceOp;
 using tutti::distribute::ReductionToOneDevice;
 using tutti::distribute::ReplicaContext;
 using tutti::distribute::RunOptions;
+using tutti::distribute::Server;
 
 using compat::experimental_set_strategy;
 using tutti::distribute::get_replica_context;
