@@ -60,7 +60,8 @@ std::string CoordinationAgent::get(const std::string& key, Milliseconds timeout)
   auto reply = impl_->wait(operation, std::move(request), timeout);
   if (!reply) {
     throw DeadlineExceeded(cat(operation, " [", task(), "]: no task set it within ",
-                               timeout.count(), " ms; read the log of the one that sets it, or "
+                               timeout.count(),
+                               " ms; read the log of the one that sets it, or "
                                "raise the time limit"));
   }
   return std::move(*reply->mutable_value());

@@ -94,8 +94,8 @@ void CoordinationAgent::Impl::join() {
     const auto now = Clock::now();
     if (now >= end) {
       throw DeadlineExceeded(cat(operation, ": leader ", leader_, " at ", link_->address(),
-                                 " did not let this task in within ",
-                                 options_.join_timeout.count(), " ms: ", reason,
+                                 " did not let this task in within ", options_.join_timeout.count(),
+                                 " ms: ", reason,
                                  "; start it, or compare its address and credentials"));
     }
     if (now >= say_at) {
@@ -263,8 +263,7 @@ v1::Reply CoordinationAgent::Impl::call(std::string_view operation, v1::Request 
 }
 
 std::optional<v1::Reply> CoordinationAgent::Impl::wait(const std::string& operation,
-                                                       v1::Request request,
-                                                       Milliseconds timeout) {
+                                                       v1::Request request, Milliseconds timeout) {
   struct Waiting {
     explicit Waiting(Impl& agent) : impl(agent) {
       MutexLock lock(impl.mutex_);
@@ -318,20 +317,18 @@ void CoordinationAgent::Impl::leave(Milliseconds timeout, bool together) {
   *request.mutable_caller() = caller();
   request.mutable_leave();
   auto done = std::make_shared<bool>(false);
-  link_->call(request, std::min(timeout, limits_.ping_limit),
-              [this, done](bool, v1::Reply&&) {
-                MutexLock lock(mutex_);
-                *done = true;
-                changed_.notify_all();
-              });
+  link_->call(request, std::min(timeout, limits_.ping_limit), [this, done](bool, v1::Reply&&) {
+    MutexLock lock(mutex_);
+    *done = true;
+    changed_.notify_all();
+  });
   MutexLock lock(mutex_);
   while (!*done) changed_.wait(mutex_);
 }
 
 // --- heartbeats --------------------------------------------------------------------------------
 
-void CoordinationAgent::Impl::report_progress(int64_t step, std::string_view phase,
-                                              bool waiting) {
+void CoordinationAgent::Impl::report_progress(int64_t step, std::string_view phase, bool waiting) {
   MutexLock lock(mutex_);
   watched_ = true;
   step_ = step;
@@ -371,8 +368,8 @@ void CoordinationAgent::Impl::send_heartbeat() {
     if (failure.ends_the_job()) {
       end_job(job_failure(failure));
     } else if (!reached && failure.code() == static_cast<int>(ErrorCode::kDeadlineExceeded)) {
-      leader_is_lost(cat("frozen: no answer to a heartbeat for ", limits_.ping_limit.count(),
-                         " ms"));
+      leader_is_lost(
+          cat("frozen: no answer to a heartbeat for ", limits_.ping_limit.count(), " ms"));
     } else {
       leader_is_lost(cat("a heartbeat failed: ", failure.message()));
     }

@@ -19,7 +19,7 @@ struct Limits {
   Milliseconds heartbeat_interval{1000};
   Milliseconds ping_limit{15'000};      // without a heartbeat: frozen
   Milliseconds progress_limit{60'000};  // with heartbeats, but at one step and phase: stuck
-  Milliseconds blame_grace{250};        // how long an error that a peer's may have caused waits for that
+  Milliseconds blame_grace{250};  // how long an error that a peer's may have caused waits for that
 };
 
 enum class TaskState { kAwaited = 0, kJoined = 1, kLeft = 2, kLost = 3 };

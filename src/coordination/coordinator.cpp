@@ -59,8 +59,7 @@ std::optional<v1::Failure> Coordinator::wrong_cluster(const v1::Caller& caller) 
   if (caller.cluster_hash() == hash_) return std::nullopt;
   return make_failure(ErrorCode::kFailedPrecondition,
                       cat(caller.task(), " has cluster ", hex(caller.cluster_hash()),
-                          ", this service cluster ", hex(hash_), " (",
-                          summary_of(options_.cluster),
+                          ", this service cluster ", hex(hash_), " (", summary_of(options_.cluster),
                           "), expected the same; compare their TF_CONFIG, and the leader's "
                           "address"));
 }
@@ -68,7 +67,8 @@ std::optional<v1::Failure> Coordinator::wrong_cluster(const v1::Caller& caller) 
 std::optional<v1::Failure> Coordinator::refusal(const v1::JoinRequest& request) {
   const v1::Caller& caller = request.caller();
   const auto refuse = [&](ErrorCode code, const auto&... text) {
-    return make_failure(code, cat("join [", caller.task(), ", ", request.process(), "]: ", text...));
+    return make_failure(code,
+                        cat("join [", caller.task(), ", ", request.process(), "]: ", text...));
   };
   if (request.version() != TUTTI_VERSION_STRING) {
     return refuse(ErrorCode::kFailedPrecondition, "built with Tutti ", request.version(),
@@ -114,9 +114,9 @@ std::optional<v1::Failure> Coordinator::refusal(const v1::Caller& caller) {
   if (auto failure = wrong_cluster(caller)) return failure;
   const auto found = members_.find(caller.task());
   if (found == members_.end()) {
-    return make_failure(ErrorCode::kInvalidArgument,
-                        cat(caller.task(), ": no task of this cluster, which has ",
-                            summary_of(options_.cluster)));
+    return make_failure(
+        ErrorCode::kInvalidArgument,
+        cat(caller.task(), ": no task of this cluster, which has ", summary_of(options_.cluster)));
   }
   if (caller.generation() != options_.generation) {
     return make_failure(ErrorCode::kFailedPrecondition,
@@ -162,8 +162,7 @@ uint64_t Coordinator::join(const v1::JoinRequest& request, std::shared_ptr<Liste
   v1::Admission& admission = *event.mutable_admission();
   admission.set_generation(options_.generation);
   admission.set_process(this_process());
-  admission.mutable_limits()->set_heartbeat_interval_ms(
-      options_.limits.heartbeat_interval.count());
+  admission.mutable_limits()->set_heartbeat_interval_ms(options_.limits.heartbeat_interval.count());
   admission.mutable_limits()->set_ping_limit_ms(options_.limits.ping_limit.count());
   member.listener->on_event(event);
   changed_.notify_all();
@@ -210,7 +209,9 @@ void Coordinator::lose(const std::string& task, ErrorCode code, const std::strin
     listener->on_end(nullptr);
   }
   changed_.notify_all();
-  if (fatal) {
+  if (root_) {
+    log_debug("coordination: after the job's end, lost ", text);
+  } else if (fatal) {
     end_job(make_failure(code, text, task));
   } else {
     log_warning("coordination: lost ", text, "; the others go on, and it may join anew");

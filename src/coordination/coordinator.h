@@ -97,8 +97,7 @@ class Coordinator {
   std::optional<v1::Failure> refusal(const v1::JoinRequest& request) TUTTI_REQUIRES(mutex_);
   std::optional<v1::Failure> refusal(const v1::Caller& caller) TUTTI_REQUIRES(mutex_);
   std::optional<v1::Failure> wrong_cluster(const v1::Caller& caller) const;
-  void lose(const std::string& task, ErrorCode code, const std::string& how)
-      TUTTI_REQUIRES(mutex_);
+  void lose(const std::string& task, ErrorCode code, const std::string& how) TUTTI_REQUIRES(mutex_);
   void end_job(v1::Failure failure) TUTTI_REQUIRES(mutex_);
   void leave(const std::string& task) TUTTI_REQUIRES(mutex_);
   std::string described(const std::string& task) TUTTI_REQUIRES(mutex_);

@@ -81,8 +81,8 @@ void Coordinator::dispatch(const v1::Request& request, Done done) {
       reply = states();
       break;
     case v1::Request::VERB_NOT_SET:
-      throw Unimplemented(cat("call [", caller.task(),
-                              "]: a verb that this version of the service does not know"));
+      throw Unimplemented(
+          cat("call [", caller.task(), "]: a verb that this version of the service does not know"));
   }
   done(std::move(reply));
 }
@@ -106,10 +106,12 @@ void Coordinator::heartbeat(const std::string& task, const v1::Progress& progres
   Member& member = members_.at(task);
   const v1::Progress& before = member.progress;
   const bool moved = before.watched() != progress.watched() || before.step() != progress.step() ||
-                     before.phase() != progress.phase() ||
-                     before.reports() != progress.reports() ||
+                     before.phase() != progress.phase() || before.reports() != progress.reports() ||
                      before.waiting() != progress.waiting();
   if (moved) member.last_moved = options_.now();
+  // Another limit counts from now on, which the ticker does not wait for yet.
+  if (before.watched() != progress.watched() || before.waiting() != progress.waiting())
+    changed_.notify_all();
   member.progress = progress;
 }
 
@@ -123,8 +125,7 @@ std::set<std::string> Coordinator::participants(const std::string& task,
   for (const std::string& one : tasks) {
     if (members_.count(one)) continue;
     throw InvalidArgument(cat("barrier \"", request.name(), "\" [", task, "]: task ", one,
-                              " is not of this cluster, which has ",
-                              summary_of(options_.cluster)));
+                              " is not of this cluster, which has ", summary_of(options_.cluster)));
   }
   if (!tasks.count(task)) {
     throw InvalidArgument(cat("barrier \"", request.name(), "\" [", task,
@@ -147,9 +148,9 @@ void Coordinator::barrier(const std::string& task, const v1::Barrier& request, D
         barriers_.open(key, participants(task, request), request.departed_count());
     round.arrived.insert(task);
     // Whoever gives up first ends it for all: without that task it cannot be complete.
-    round.deadline =
-        std::min(round.deadline, now + Milliseconds(std::clamp<int64_t>(request.timeout_ms(), 0,
-                                                                        int64_t{1} << 40)));
+    round.deadline = std::min(
+        round.deadline,
+        now + Milliseconds(std::clamp<int64_t>(request.timeout_ms(), 0, int64_t{1} << 40)));
     const auto slice = Milliseconds(std::clamp<int64_t>(request.slice_ms(), 0, 60'000));
     waiters_.push_back({task, key, now + slice, std::move(done)});
     settle(key);

@@ -43,8 +43,9 @@ class CallsUnderWay {
 v1::Failure failure_of(const std::string& address, const grpc::Status& status) {
   std::string text = cat(address, ": ", status.error_message());
   if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED) {
-    text += "; another service listens there, expected Tutti's coordination; compare the leader's "
-            "address";
+    text +=
+        "; another service listens there, expected Tutti's coordination; compare the leader's "
+        "address";
   }
   return make_failure(rpc::code_of(status), text);
 }

@@ -37,9 +37,8 @@ class InProcessLink final : public Link {
     session_ = coordinator_.join(request, relay_);
   }
   void call(const v1::Request& request, Milliseconds, Done done) override {
-    coordinator_.call(request, [done = std::move(done)](v1::Reply&& reply) {
-      done(true, std::move(reply));
-    });
+    coordinator_.call(
+        request, [done = std::move(done)](v1::Reply&& reply) { done(true, std::move(reply)); });
   }
   void close() override {
     // Its calls are answered in there: the coordinator drops the waits of a lost task.

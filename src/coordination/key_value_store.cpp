@@ -33,8 +33,8 @@ void KeyValueStore::set(const std::string& key, std::string value, bool overwrit
   const auto found = values_.find(key);
   const bool known = found != values_.end();
   if (known && !overwrite) {
-    throw AlreadyExists(cat("set [\"", key,
-                            "\"]: has a value already, expected none; set with overwrite"));
+    throw AlreadyExists(
+        cat("set [\"", key, "\"]: has a value already, expected none; set with overwrite"));
   }
   const std::size_t before = known ? key.size() + found->second.size() : 0;
   const std::size_t after = bytes_ - before + key.size() + value.size();

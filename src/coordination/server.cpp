@@ -75,8 +75,8 @@ struct Server::Impl {
   void start() {
     MutexLock lock(mutex);
     if (stopped) {
-      throw FailedPrecondition(cat("Server::start [", task(),
-                                   "]: stopped before, expected a new server; make another"));
+      throw FailedPrecondition(
+          cat("Server::start [", task(), "]: stopped before, expected a new server; make another"));
     }
     if (server) return;
     v1_description.set_cluster_hash(coordination::cluster_hash(def.cluster));
@@ -88,8 +88,8 @@ struct Server::Impl {
     std::unique_ptr<Coordinator> new_coordinator;
     std::unique_ptr<coordination::GrpcService> new_service;
     if (coordination::leader_of(def.cluster) == task()) {
-      new_coordinator = std::make_unique<Coordinator>(
-          coordination::CoordinatorOptions{.cluster = def.cluster});
+      new_coordinator =
+          std::make_unique<Coordinator>(coordination::CoordinatorOptions{.cluster = def.cluster});
       new_service = std::make_unique<coordination::GrpcService>(*new_coordinator);
       services.push_back(new_service.get());
     }
@@ -138,12 +138,11 @@ Server::Server(const ClusterMap& cluster, const ServerOptions& options)
 
 Server::Server(const ServerDef& server_def, const ServerOptions& options)
     : Server(server_def.cluster,
-             ServerOptions{
-                 .job_name = first_of(options.job_name, server_def.job_name),
-                 .task_index = options.task_index.value_or(server_def.task_index),
-                 .protocol = server_def.protocol,
-                 .config = options.config,
-                 .start = options.start}) {}
+             ServerOptions{.job_name = first_of(options.job_name, server_def.job_name),
+                           .task_index = options.task_index.value_or(server_def.task_index),
+                           .protocol = server_def.protocol,
+                           .config = options.config,
+                           .start = options.start}) {}
 
 Server::~Server() = default;
 Server::Server(Server&&) noexcept = default;

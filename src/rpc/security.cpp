@@ -87,8 +87,8 @@ Security Security::from_environment() {
 
 void check_security(std::string_view operation, const std::string& address,
                     const Security& security) {
-  const bool whole = !security.ca_file.empty() && !security.certificate_file.empty() &&
-                     !security.key_file.empty();
+  const bool whole =
+      !security.ca_file.empty() && !security.certificate_file.empty() && !security.key_file.empty();
   const bool none =
       security.ca_file.empty() && security.certificate_file.empty() && security.key_file.empty();
   if (!whole && !none) {

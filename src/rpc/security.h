@@ -1,5 +1,6 @@
 #pragma once
-// Who may talk to a server: files of certificates, and of a token. docs/coordination.md, "Security".
+// Who may talk to a server: files of certificates, and of a token. docs/coordination.md,
+// "Security".
 
 #include <string>
 #include <string_view>

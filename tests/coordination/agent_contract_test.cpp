@@ -135,8 +135,9 @@ TEST_P(AgentContract, ABarrierOfSomeTasksDoesNotWaitForTheOthers) {
 
 TEST_P(AgentContract, ABarrierNamesTheTaskThatIsMissing) {
   Agents agents = start(2);
-  EXPECT_ERROR(agents[0]->barrier("lonely", {.timeout = Milliseconds(50)}), DeadlineExceeded,
-               "barrier \"lonely\" [worker:0]: barrier \"lonely\": 1 of 2 tasks in time, missing worker:1");
+  EXPECT_ERROR(
+      agents[0]->barrier("lonely", {.timeout = Milliseconds(50)}), DeadlineExceeded,
+      "barrier \"lonely\" [worker:0]: barrier \"lonely\": 1 of 2 tasks in time, missing worker:1");
   EXPECT_ERROR(agents[1]->barrier("lonely", {.timeout = kSoon}), DeadlineExceeded,
                "missing worker:1");
   on_all(agents, [](CoordinationAgent& agent, int) { agent.barrier("next", {.timeout = kSoon}); });
@@ -204,9 +205,8 @@ TEST_P(AgentContract, TheFirstErrorReachesAllThatWaitAndAllThatCallLater) {
     EXPECT_ERROR(agents[0]->barrier("b", {.timeout = kSoon}), InvalidArgument,
                  "barrier \"b\" [worker:0]: worker:2 failed first: worker:2 (joined): a bad label");
   });
-  std::jthread getting([&] {
-    EXPECT_ERROR(agents[1]->get("k", kSoon), InvalidArgument, "worker:2 failed first");
-  });
+  std::jthread getting(
+      [&] { EXPECT_ERROR(agents[1]->get("k", kSoon), InvalidArgument, "worker:2 failed first"); });
   const JobFailure first = agents[2]->report_error(ErrorCode::kInvalidArgument, "a bad label");
   EXPECT_EQ(first.task, "worker:2");
   waiting.join();
@@ -295,8 +295,8 @@ TEST_P(AgentContract, ProgressIsWhatTheOthersSeeOfATask) {
 }
 
 TEST_P(AgentContract, AStuckTaskIsNamedAndOneThatWaitsForItIsNot) {
-  Agents agents = start(2, {.heartbeat_interval = Milliseconds(20),
-                            .progress_limit = Milliseconds(300)});
+  Agents agents =
+      start(2, {.heartbeat_interval = Milliseconds(20), .progress_limit = Milliseconds(300)});
   agents[0]->report_progress(7, "all_reduce", /*waiting=*/true);
   agents[1]->report_progress(6, "input");
   const auto failure = agents[0]->wait_for_failure(kSoon);
@@ -307,8 +307,8 @@ TEST_P(AgentContract, AStuckTaskIsNamedAndOneThatWaitsForItIsNot) {
 }
 
 TEST_P(AgentContract, WhoWaitsInABarrierIsNotStuck) {
-  Agents agents = start(2, {.heartbeat_interval = Milliseconds(20),
-                            .progress_limit = Milliseconds(200)});
+  Agents agents =
+      start(2, {.heartbeat_interval = Milliseconds(20), .progress_limit = Milliseconds(200)});
   agents[0]->report_progress(7, "train");
   EXPECT_ERROR(agents[0]->barrier("b", {.timeout = Milliseconds(600)}), DeadlineExceeded,
                "missing worker:1");
@@ -329,8 +329,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Maker{"in_process",
               [](const Setting& setting) { return std::make_unique<InProcessLeader>(setting); }},
-        Maker{"grpc",
-              [](const Setting& setting) { return std::make_unique<GrpcLeader>(setting); }},
+        Maker{"grpc", [](const Setting& setting) { return std::make_unique<GrpcLeader>(setting); }},
         Maker{"grpc_tls",
               [](const Setting& setting) {
                 return std::make_unique<GrpcLeader>(setting, certificates().security());

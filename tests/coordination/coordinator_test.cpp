@@ -90,7 +90,9 @@ class CoordinatorTest : public Test {
     });
     return answer;
   }
-  std::string failure_of(const v1::Request& request) { return call(request)->reply.failure().message(); }
+  std::string failure_of(const v1::Request& request) {
+    return call(request)->reply.failure().message();
+  }
 
   std::shared_ptr<Answer> barrier(const std::string& task, const std::string& name,
                                   int timeout_ms = 60'000, int slice_ms = 60'000) {
@@ -297,7 +299,8 @@ TEST_F(CoordinatorTest, ATaskThatWorksAndDoesNotMoveIsStuck) {
 TEST_F(CoordinatorTest, AMovingTaskIsNotStuckAtWhateverSpeed) {
   all_join();
   for (int step = 0; step < 20; ++step) {
-    for (const char* task : {"worker:0", "worker:1", "worker:2"}) heartbeat(task, step / 4, step % 2 ? "a" : "b");
+    for (const char* task : {"worker:0", "worker:1", "worker:2"})
+      heartbeat(task, step / 4, step % 2 ? "a" : "b");
     advance(1000);
   }
   EXPECT_EQ(root(), "");
@@ -312,7 +315,8 @@ TEST_F(CoordinatorTest, WhenAllWaitForOthersTheOneFurthestBehindIsNamed) {
     advance(1000);
   }
   EXPECT_SAYS(root(), "worker:1 failed first");
-  EXPECT_SAYS(root(), "every task waits for another: worker:0 (step 10, phase \"all_reduce\", waiting)");
+  EXPECT_SAYS(root(),
+              "every task waits for another: worker:0 (step 10, phase \"all_reduce\", waiting)");
 }
 
 TEST_F(CoordinatorTest, ATaskThatReportsNoProgressIsNotJudgedByIt) {
@@ -475,7 +479,8 @@ TEST_F(CoordinatorTest, ARepeatedCallChangesNothing) {
 
 TEST_F(CoordinatorTest, AnEmptyRequestIsAnErrorAndNothingMore) {
   all_join();
-  EXPECT_SAYS(failure_of(from("worker:0")), "a verb that this version of the service does not know");
+  EXPECT_SAYS(failure_of(from("worker:0")),
+              "a verb that this version of the service does not know");
   EXPECT_SAYS(failure_of({}), "has cluster 0");
   EXPECT_EQ(root(), "");
 }
@@ -484,7 +489,8 @@ TEST_F(CoordinatorTest, StoppingTellsThoseThatHaveNotLeft) {
   all_join();
   const auto waiting = barrier("worker:0", "b");
   coordinator_.stop("maintenance");
-  EXPECT_SAYS(ears_["worker:1"]->failure(), "worker:0 failed first: the leader's service stopped: maintenance");
+  EXPECT_SAYS(ears_["worker:1"]->failure(),
+              "worker:0 failed first: the leader's service stopped: maintenance");
   EXPECT_TRUE(ears_["worker:1"]->ended);
   EXPECT_TRUE(waiting->done);
   EXPECT_TRUE(call(beating("worker:1"))->reply.has_failure());

@@ -9,8 +9,8 @@
 namespace tutti::coordination {
 namespace {
 
-using testing::ChildProcess;
 using testing::beside_this_program;
+using testing::ChildProcess;
 
 using Variables = std::map<std::string, std::string>;
 
@@ -49,8 +49,7 @@ class Processes : public ::testing::Test {
     ASSERT_TRUE(says(answer, "ok 127.0.0.1:")) << leader.log();
     address_ = answer.substr(3);
     for (int i = 1; i < size - absent; ++i) add(variables);
-    for (std::size_t i = 0; i < tasks_.size(); ++i)
-      tasks_[i]->send(joining(cat("worker:", i)));
+    for (std::size_t i = 0; i < tasks_.size(); ++i) tasks_[i]->send(joining(cat("worker:", i)));
     for (auto& task : tasks_) {
       generation_ = task->line();
       ASSERT_TRUE(says(generation_, "ok ")) << task->log();
@@ -93,8 +92,10 @@ TEST_F(Processes, AKilledWorkerIsNamedToAllWithinASecond) {
   const std::string heard = tasks_[2]->line();
   EXPECT_TRUE(says(heard, "ok worker:1 UNAVAILABLE worker:1 failed first"));
   EXPECT_TRUE(says(heard, "its connection closed before it left"));
-  EXPECT_TRUE(says(tasks_[0]->line(), "error UNAVAILABLE barrier \"b\" [worker:0]: worker:1 failed first"));
-  EXPECT_TRUE(says(tasks_[2]->ask("set k v"), "error UNAVAILABLE set [worker:2]: worker:1 failed first"));
+  EXPECT_TRUE(
+      says(tasks_[0]->line(), "error UNAVAILABLE barrier \"b\" [worker:0]: worker:1 failed first"));
+  EXPECT_TRUE(
+      says(tasks_[2]->ask("set k v"), "error UNAVAILABLE set [worker:2]: worker:1 failed first"));
 }
 
 TEST_F(Processes, AWorkerThatExitsWithoutLeavingIsNamed) {
@@ -109,8 +110,10 @@ TEST_F(Processes, TheDeathOfTheLeaderIsNamedByAllWithinASecond) {
   tasks_[1]->send("wait_failure 1000");
   tasks_[2]->send("barrier b 5000");
   tasks_[0]->signal(SIGKILL);
-  EXPECT_TRUE(says(tasks_[1]->line(), "ok worker:0 UNAVAILABLE worker:0 failed first: leader at 127.0.0.1:"));
-  EXPECT_TRUE(says(tasks_[2]->line(), "error UNAVAILABLE barrier \"b\" [worker:2]: worker:0 failed first"));
+  EXPECT_TRUE(says(tasks_[1]->line(),
+                   "ok worker:0 UNAVAILABLE worker:0 failed first: leader at 127.0.0.1:"));
+  EXPECT_TRUE(
+      says(tasks_[2]->line(), "error UNAVAILABLE barrier \"b\" [worker:2]: worker:0 failed first"));
 }
 
 TEST_F(Processes, AFrozenWorkerIsExpelledAfterThePingLimit) {
@@ -198,8 +201,9 @@ TEST_F(Processes, ALeaderThatNeverComesIsNamedAtTheDeadline) {
   size_ = 2;
   address_ = "127.0.0.1:1";
   const std::string answer = add().ask(joining("worker:1", 400));
-  EXPECT_TRUE(says(answer, "error DEADLINE_EXCEEDED join [worker:1]: leader worker:0 at 127.0.0.1:1 "
-                           "did not let this task in within 400 ms"));
+  EXPECT_TRUE(says(answer,
+                   "error DEADLINE_EXCEEDED join [worker:1]: leader worker:0 at 127.0.0.1:1 "
+                   "did not let this task in within 400 ms"));
   EXPECT_TRUE(says(answer, "Connection refused"));
 }
 
@@ -230,7 +234,8 @@ TEST_F(Processes, ATaskThatRestartsByItselfDoesNotJoinTheJobThatItEnded) {
   start(2);
   tasks_[1]->signal(SIGKILL);
   tasks_[0]->ask("wait_failure 1000");
-  EXPECT_TRUE(says(add().ask(joining("worker:1")), "error UNAVAILABLE join [worker:1]: worker:1 failed first"));
+  EXPECT_TRUE(says(add().ask(joining("worker:1")),
+                   "error UNAVAILABLE join [worker:1]: worker:1 failed first"));
 }
 
 TEST_F(Processes, ARestartedJobHasAGreaterGenerationAndRefusesTheOlder) {
@@ -248,7 +253,8 @@ TEST_F(Processes, TheFirstErrorIsTheOneThatAllReport) {
   start(3);
   EXPECT_TRUE(says(tasks_[2]->ask("report 3 labels are strings"), "ok worker:2 failed first"));
   for (auto& task : tasks_) {
-    EXPECT_TRUE(says(task->ask("report 13 mine"), "worker:2 failed first: worker:2 (joined): labels are strings"));
+    EXPECT_TRUE(says(task->ask("report 13 mine"),
+                     "worker:2 failed first: worker:2 (joined): labels are strings"));
     EXPECT_TRUE(task->logs("worker:2 failed first: worker:2 (joined): labels are strings"));
   }
 }
@@ -256,7 +262,8 @@ TEST_F(Processes, TheFirstErrorIsTheOneThatAllReport) {
 TEST_F(Processes, AnErrorOfAPeersDeathGivesWayToThatDeath) {
   start(3);
   tasks_[1]->signal(SIGKILL);
-  EXPECT_TRUE(says(tasks_[2]->ask("report 14 all_reduce: closed by peer"), "ok worker:1 failed first"));
+  EXPECT_TRUE(
+      says(tasks_[2]->ask("report 14 all_reduce: closed by peer"), "ok worker:1 failed first"));
 }
 
 TEST_F(Processes, TwoServersCannotShareAPort) {
@@ -271,7 +278,8 @@ TEST_F(Processes, OffLoopbackWithoutCredentialsNothingListens) {
                    "error FAILED_PRECONDITION listen [0.0.0.0:0]: not on loopback and without TLS "
                    "and a token"));
   address_ = "10.0.0.1:1";
-  EXPECT_TRUE(says(add().ask(joining("worker:0")), "error FAILED_PRECONDITION connect [10.0.0.1:1]"));
+  EXPECT_TRUE(
+      says(add().ask(joining("worker:0")), "error FAILED_PRECONDITION connect [10.0.0.1:1]"));
 }
 
 TEST_F(Processes, OffLoopbackWithCredentialsTasksMeet) {
@@ -287,8 +295,7 @@ TEST_F(Processes, WithoutTheRightTokenOrCertificateNoTaskIsLetInAndTheJobGoesOn)
   start(2, 0, "50 15000 60000", secured(certificates().security()));
   rpc::Security other_token = certificates().security();
   other_token.token_file = certificates().path("other_token");
-  EXPECT_TRUE(says(add(secured(other_token)).ask(joining("worker:1")),
-                   "error UNAUTHENTICATED"));
+  EXPECT_TRUE(says(add(secured(other_token)).ask(joining("worker:1")), "error UNAUTHENTICATED"));
   for (const char* name : {"stranger", "expired"}) {
     EXPECT_TRUE(says(add(secured(certificates().security(name))).ask(joining("worker:1", 300)),
                      "error DEADLINE_EXCEEDED join [worker:1]"))

@@ -59,14 +59,15 @@ TEST(Server, TheTaskMustBeNamedWhenThereAreSeveral) {
 }
 
 TEST(Server, AnotherProtocolIsRefused) {
-  EXPECT_ERROR(Server(Map{{"worker", {"localhost:0"}}}, {.protocol = "grpc+gdr"}),
-               InvalidArgument, "expected \"grpc\"");
+  EXPECT_ERROR(Server(Map{{"worker", {"localhost:0"}}}, {.protocol = "grpc+gdr"}), InvalidArgument,
+               "expected \"grpc\"");
 }
 
 TEST(Server, AServerDefMakesTheSameServer) {
-  const ServerDef def{.cluster = {{"a", {"localhost:0"}}, {"worker", {"localhost:0", "localhost:0"}}},
-                      .job_name = "worker",
-                      .task_index = 1};
+  const ServerDef def{
+      .cluster = {{"a", {"localhost:0"}}, {"worker", {"localhost:0", "localhost:0"}}},
+      .job_name = "worker",
+      .task_index = 1};
   const Server server(def);
   EXPECT_EQ(described(server.target()).task(), "worker:1");
   EXPECT_EQ(server.server_def().cluster, def.cluster);

@@ -23,8 +23,9 @@ TEST(Address, ReadsHostsNamesAndBothKindsOfNumbers) {
 }
 
 TEST(Address, RefusesWhatIsNoAddress) {
-  for (const char* text : {"", "host", "host:", ":80", "host:65536", "host:-1", "host:80x", "host: 80",
-                           "::1:80", "http://host:80", "ho st:80", "[]:80", "[::1:80"}) {
+  for (const char* text :
+       {"", "host", "host:", ":80", "host:65536", "host:-1", "host:80x", "host: 80", "::1:80",
+        "http://host:80", "ho st:80", "[]:80", "[::1:80"}) {
     EXPECT_ERROR(parse_address(text), InvalidArgument, "expected host:port");
   }
 }
@@ -83,8 +84,9 @@ TEST(TokenFile, RefusesContentsThatAreNoTokensAndDoesNotShowThem) {
                "line 1 has 9 characters, expected 16 to 4096");
   EXPECT_ERROR(TokenFile(files().token("bad", "a token with spaces\n")), InvalidArgument,
                "not visible ASCII");
-  EXPECT_ERROR(TokenFile(files().token("bad", "0123456789abcdef\n0123456789abcdeg\n0123456789abcdeh\n")),
-               InvalidArgument, "3 tokens, expected 1, or 2");
+  EXPECT_ERROR(
+      TokenFile(files().token("bad", "0123456789abcdef\n0123456789abcdeg\n0123456789abcdeh\n")),
+      InvalidArgument, "3 tokens, expected 1, or 2");
   try {
     TokenFile(files().token("bad", "secret-sec\n"));
   } catch (const Error& error) {

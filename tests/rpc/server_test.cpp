@@ -22,8 +22,8 @@ namespace tutti::rpc {
 namespace {
 
 using coordination::v1::Coordination;
-using coordination::v1::Description;
 using coordination::v1::DescribeRequest;
+using coordination::v1::Description;
 using coordination::v1::Event;
 using coordination::v1::JoinRequest;
 using coordination::v1::Reply;
@@ -40,8 +40,7 @@ const testing::Certificates& files() {
 /// Answers everything, and counts: what authentication lets through arrives here.
 class Everything final : public Coordination::CallbackService {
  public:
-  grpc::ServerWriteReactor<Event>* Join(grpc::CallbackServerContext*,
-                                        const JoinRequest*) override {
+  grpc::ServerWriteReactor<Event>* Join(grpc::CallbackServerContext*, const JoinRequest*) override {
     ++calls;
     struct Reactor final : grpc::ServerWriteReactor<Event> {
       Reactor() { Finish(grpc::Status::OK); }
@@ -205,8 +204,8 @@ TEST_F(RpcServerTest, AMessageOverTheCapIsRefusedAndTheServerLives) {
   // A client that does not hold itself to the cap.
   grpc::ChannelArguments unlimited;
   unlimited.SetMaxSendMessageSize(-1);
-  auto rude = Coordination::NewStub(grpc::CreateCustomChannel(
-      server_->address(), channel_credentials({}), unlimited));
+  auto rude = Coordination::NewStub(
+      grpc::CreateCustomChannel(server_->address(), channel_credentials({}), unlimited));
   {
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + kSoon);
@@ -223,7 +222,9 @@ TEST_F(RpcServerTest, ADamagedMessageIsRefusedAndTheServerLives) {
   grpc::GenericStub stub(channel.grpc());
   for (const std::string& bytes :
        {std::string("\xff\xff\xff\xff", 4), std::string("\x0a\xff\xff\xff\xff\x7f", 6),
-        std::string("\x0a\x05" "ab", 4)}) {
+        std::string("\x0a\x05"
+                    "ab",
+                    4)}) {
     grpc::ClientContext context;
     channel.prepare(context, kSoon);
     grpc::Slice slice(bytes);
@@ -244,7 +245,8 @@ TEST_F(RpcServerTest, StrangersThatSpeakNoHttp2AreHungUpOnAndTheServerLives) {
          {std::string("GET / HTTP/1.1\r\nHost: x\r\n\r\n"), std::string(64, '\0'),
           std::string("\x7f\xff\xff\xff garbage with a huge length", 32),
           std::string("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 half of a hello"
-                      "...............................................................", 80)}) {
+                      "...............................................................",
+                      80)}) {
       Stranger stranger(server_->port(), bytes);
       if (!security.has_tls() || bytes[0] != '\x16') EXPECT_TRUE(stranger.is_hung_up_on());
     }
@@ -289,7 +291,8 @@ TEST_F(RpcServerTest, OnlyTheRightTokenOverTheRightConnectionIsLetIn) {
       {"nothing", right, {}, UNAVAILABLE},
       {"a certificate of another authority", right, files().security("stranger"), UNAVAILABLE},
       {"an expired certificate", right, files().security("expired"), UNAVAILABLE},
-      {"a client that trusts another authority", right, files().security("task", "other_ca"), UNAVAILABLE},
+      {"a client that trusts another authority", right, files().security("task", "other_ca"),
+       UNAVAILABLE},
       {"a server with an expired certificate", files().security("expired"), right, UNAVAILABLE},
       {"a server with another host's name", named, right, UNAVAILABLE},
       {"a server with the name that is expected", named, by_name, OK},
@@ -311,8 +314,8 @@ TEST_F(RpcServerTest, NoMethodOfAnyServiceIsReachedWithoutTheToken) {
   Security secured;
   secured.token_file = files().path("token");
   serve(secured);
-  const auto* file =
-      google::protobuf::DescriptorPool::generated_pool()->FindFileByName("tutti/coordination.proto");
+  const auto* file = google::protobuf::DescriptorPool::generated_pool()->FindFileByName(
+      "tutti/coordination.proto");
   ASSERT_NE(file, nullptr);
   int methods = 0;
   for (int i = 0; i < file->service_count(); ++i) {

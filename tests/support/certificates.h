@@ -62,8 +62,7 @@ class Certificates {
   }
 
  private:
-  static constexpr const char* kNewKey =
-      "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
+  static constexpr const char* kNewKey = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
 
   void run(const std::string& command) const {
     const std::string line = cat("cd ", folder_.string(), " && ", command, " 2>log");

@@ -95,7 +95,8 @@ class ChildProcess {
           end - std::chrono::steady_clock::now());
       pollfd file{from_, POLLIN, 0};
       char block[4096];
-      const bool readable = left.count() > 0 && ::poll(&file, 1, static_cast<int>(left.count())) > 0;
+      const bool readable =
+          left.count() > 0 && ::poll(&file, 1, static_cast<int>(left.count())) > 0;
       const ssize_t size = readable ? ::read(from_, block, sizeof block) : 0;
       if (size <= 0) {
         ADD_FAILURE() << (readable ? "the program ended" : "no line in 10 s") << "; its log:\n"

@@ -29,9 +29,9 @@ struct ServerConfig {
 };
 
 struct ServerOptions {
-  std::string job_name = {};             // may be left out when the cluster has one job
-  std::optional<int> task_index = {};    // may be left out when the job has one task
-  std::string protocol = "grpc";         // the only one
+  std::string job_name = {};           // may be left out when the cluster has one job
+  std::optional<int> task_index = {};  // may be left out when the job has one task
+  std::string protocol = "grpc";       // the only one
   ServerConfig config = {};
   bool start = true;
 };
