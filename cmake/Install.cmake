@@ -9,5 +9,5 @@ configure_package_config_file(cmake/TuttiConfig.cmake.in ${CMAKE_BINARY_DIR}/Tut
 # 0.x promises nothing between minors (README, "Versions").
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/TuttiConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_BINARY_DIR}/TuttiConfig.cmake ${CMAKE_BINARY_DIR}/TuttiConfigVersion.cmake cmake/FindLibTorch.cmake
-  cmake/FindProtobufBesideTorch.cmake cmake/FindYaml.cmake cmake/FindZip.cmake
+  cmake/FindProtobufBesideTorch.cmake cmake/FindGrpc.cmake cmake/FindYaml.cmake cmake/FindZip.cmake
   DESTINATION ${TUTTI_PACKAGE_DIR})

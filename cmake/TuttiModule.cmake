@@ -39,11 +39,16 @@ target_precompile_headers(tutti_pch PRIVATE ${CMAKE_CURRENT_LIST_DIR}/pch.h)
 
 # The classes of proto/tutti/*.proto, made by protoc and compiled into `target`, which must not see LibTorch's headers: those of
 # another protobuf lie among them. Hidden, so that no shared library that holds them shows classes of its protobuf.
+# Files that describe a service are left to tutti_services().
 function(tutti_messages target)
   set(made ${PROJECT_BINARY_DIR}/messages)
   file(MAKE_DIRECTORY ${made})
   file(GLOB messages CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/proto "${PROJECT_SOURCE_DIR}/proto/tutti/*.proto")
   foreach(message IN LISTS messages)
+    file(STRINGS ${PROJECT_SOURCE_DIR}/proto/${message} service REGEX "^service ")
+    if(service)
+      continue()
+    endif()
     string(REGEX REPLACE "\\.proto$" ".pb" output "${made}/${message}")
     add_custom_command(OUTPUT ${output}.cc ${output}.h
       COMMAND protobuf::protoc --cpp_out=${made} -I ${PROJECT_SOURCE_DIR}/proto ${message}
@@ -54,6 +59,38 @@ function(tutti_messages target)
   add_custom_target(tutti_message_classes DEPENDS ${outputs})  # for tools that read sources
   target_include_directories(${target} SYSTEM PRIVATE ${made})
   target_link_libraries(${target} PRIVATE protobuf::libprotobuf)
+  set_target_properties(${target} PROPERTIES CXX_VISIBILITY_PRESET hidden)
+endfunction()
+
+# `target` sees gRPC, protobuf and the services' classes; those that link it do not, for they may see LibTorch's headers.
+function(tutti_see_services target)
+  target_include_directories(${target} SYSTEM PRIVATE ${PROJECT_BINARY_DIR}/services)
+  target_link_libraries(${target} PRIVATE protobuf::libprotobuf Tutti::Grpc)
+  add_dependencies(${target} tutti_service_classes)
+endfunction()
+
+# The classes and stubs of those proto/tutti/*.proto that describe a service, compiled into `target`.
+function(tutti_services target)
+  if(NOT TUTTI_GRPC_PLUGIN)
+    message(FATAL_ERROR "grpc_cpp_plugin is not here; on Debian: apt-get install protobuf-compiler-grpc")
+  endif()
+  set(made ${PROJECT_BINARY_DIR}/services)
+  file(MAKE_DIRECTORY ${made})
+  file(GLOB messages CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/proto "${PROJECT_SOURCE_DIR}/proto/tutti/*.proto")
+  foreach(message IN LISTS messages)
+    file(STRINGS ${PROJECT_SOURCE_DIR}/proto/${message} service REGEX "^service ")
+    if(NOT service)
+      continue()
+    endif()
+    string(REGEX REPLACE "\\.proto$" "" output "${made}/${message}")
+    add_custom_command(OUTPUT ${output}.pb.cc ${output}.pb.h ${output}.grpc.pb.cc ${output}.grpc.pb.h
+      COMMAND protobuf::protoc --cpp_out=${made} --grpc_out=${made} --plugin=protoc-gen-grpc=${TUTTI_GRPC_PLUGIN}
+              -I ${PROJECT_SOURCE_DIR}/proto ${message}
+      DEPENDS ${PROJECT_SOURCE_DIR}/proto/${message} VERBATIM)
+    target_sources(${target} PRIVATE ${output}.pb.cc ${output}.pb.h ${output}.grpc.pb.cc ${output}.grpc.pb.h)
+    list(APPEND outputs ${output}.pb.h ${output}.grpc.pb.h)
+  endforeach()
+  add_custom_target(tutti_service_classes DEPENDS ${outputs})
   set_target_properties(${target} PROPERTIES CXX_VISIBILITY_PRESET hidden)
 endfunction()
 
@@ -103,6 +140,12 @@ function(tutti_module word)
   if("protobuf" IN_LIST outside)
     tutti_messages(tutti_${word})
   endif()
+  if("grpc" IN_LIST outside)
+    if(word STREQUAL "rpc")
+      tutti_services(tutti_${word})
+    endif()
+    tutti_see_services(tutti_${word})
+  endif()
   if("json" IN_LIST outside)
     target_link_libraries(tutti_${word} PRIVATE $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>)
   endif()
@@ -126,6 +169,9 @@ function(tutti_tests word)
   tutti_program(${word}_test ${sources})
   target_link_libraries(${word}_test PRIVATE tutti_${word} tutti_test_support GTest::gtest_main)
   tutti_layer(${word} uses outside)
+  if("grpc" IN_LIST outside)
+    tutti_see_services(${word}_test)
+  endif()
   if("torch" IN_LIST outside)
     target_precompile_headers(${word}_test REUSE_FROM tutti_pch)
   endif()

@@ -12,6 +12,7 @@
 #include "tutti/cluster/resolvers.h"
 #include "tutti/collectives/communicator.h"
 #include "tutti/compat/v1.h"
+#include "tutti/coordination/server.h"
 #include "tutti/data/dataset.h"
 #include "tutti/data/element_random.h"
 #include "tutti/data/experimental.h"

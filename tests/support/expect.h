@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "tutti/base/error.h"
+#include "support/expect_error.h"
 #include "tutti/base/text.h"
 #include "tutti/tensor/printing.h"
 
@@ -35,15 +35,3 @@ inline ::testing::AssertionResult tensors_near(const at::Tensor& a, const at::Te
 #define EXPECT_TENSOR_EQ(a, b) EXPECT_TRUE(::tutti::testing::tensors_near((a), (b), 0, 0))
 #define EXPECT_TENSOR_NEAR(a, b, tolerance) \
   EXPECT_TRUE(::tutti::testing::tensors_near((a), (b), (tolerance), (tolerance)))
-
-/// `statement` throws `Class`, and its message contains `part`.
-#define EXPECT_ERROR(statement, Class, part)                             \
-  do {                                                                   \
-    try {                                                                \
-      statement;                                                         \
-      ADD_FAILURE() << #statement " threw nothing";                      \
-    } catch (const Class& error) {                                       \
-      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) \
-          << "the message is " << error.what();                          \
-    }                                                                    \
-  } while (false)

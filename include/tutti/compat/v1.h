@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tutti/cluster/resolvers.h"
+#include "tutti/coordination/server.h"
 #include "tutti/distribute/extended.h"
 #include "tutti/distribute/strategies.h"
 
@@ -87,6 +88,7 @@ using tutti::distribute::ReduceOp;
 using tutti::distribute::ReductionToOneDevice;
 using tutti::distribute::ReplicaContext;
 using tutti::distribute::RunOptions;
+using tutti::distribute::Server;
 
 using compat::experimental_set_strategy;
 using tutti::distribute::get_replica_context;
