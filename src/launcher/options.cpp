@@ -35,105 +35,116 @@ class Formatter : public CLI::Formatter {
   }
 };
 
+// A validator without its say in the help text.
+template <class Validator>
+CLI::Validator quiet(Validator validator) {
+  return validator.description("");
+}
+
+// Options of one group of the help text.
+class Group {
+ public:
+  Group(CLI::App& app, std::string title) : app_(app), title_(std::move(title)) {}
+
+  void number(const char* name, int& value, int low, int high, const char* help) {
+    add(name, value, "N", help)->check(quiet(CLI::Range(low, high)));
+  }
+  void seconds(const char* name, double& value, const char* help) {
+    add(name, value, "S", help)->capture_default_str()->check(quiet(CLI::Range(0.0, 1e9)));
+  }
+  void text(const char* name, std::string& value, const char* kind, const char* help) {
+    add(name, value, kind, help);
+  }
+  CLI::Option* list(const char* name, std::vector<std::string>& value, const char* kind,
+                    const char* help) {
+    return add(name, value, kind, help)->expected(1)->take_all();
+  }
+  template <class Choice>
+  void choice(const char* name, Choice& value, const std::map<std::string, Choice>& choices,
+              const char* help) {
+    add(name, value, "WORD", help)->transform(quiet(CLI::CheckedTransformer(choices)));
+  }
+  void flag(const char* name, bool& value, const char* help) {
+    app_.add_flag_callback(
+            name, [&value] { value = !value; }, help)
+        ->group(title_);
+  }
+
+ private:
+  template <class Value>
+  CLI::Option* add(const char* name, Value& value, const char* kind, const char* help) {
+    return app_.add_option(name, value, help)->type_name(kind)->group(title_);
+  }
+
+  CLI::App& app_;
+  std::string title_;
+};
+
 void add_cluster(CLI::App& app, Options& options) {
-  constexpr const char* kGroup = "The cluster";
   constexpr int kMost = 100000;
-  app.add_option("--workers", options.workers,
-                 "workers (default: one, or one for each place of the hosts)")
-      ->check(CLI::Range(1, kMost))
-      ->group(kGroup);
-  app.add_option("--chief", options.chief, "1: a chief of its own (default: worker 0 is chief)")
-      ->check(CLI::Range(0, 1))
-      ->group(kGroup);
-  app.add_option("--ps", options.ps, "parameter servers")
-      ->check(CLI::Range(0, kMost))
-      ->group(kGroup);
-  app.add_option("--evaluator", options.evaluator, "1: a task that evaluates the checkpoints")
-      ->check(CLI::Range(0, 1))
-      ->group(kGroup);
+  Group group(app, "The cluster");
+  group.number("--workers", options.workers, 1, kMost,
+               "workers (default: one, or one for each place of the hosts)");
+  group.number("--chief", options.chief, 0, 1,
+               "1: a chief of its own (default: worker 0 is chief)");
+  group.number("--ps", options.ps, 0, kMost, "parameter servers");
+  group.number("--evaluator", options.evaluator, 0, 1, "1: a task that evaluates the checkpoints");
 }
 
 void add_places(CLI::App& app, Options& options) {
-  constexpr const char* kGroup = "Where it runs (default: this machine)";
-  app.add_option("--hosts", options.hosts, "machines reached by ssh: a,b or a:4,b:4 (4 places)")
-      ->delimiter(',')
-      ->group(kGroup);
-  app.add_flag("--slurm", options.slurm, "the nodes of the Slurm allocation, by srun")
-      ->group(kGroup);
-  app.add_option("--only", options.only,
-                 "start this task alone, here: worker:1 (each machine has its own tutti-run)")
-      ->group(kGroup);
-  app.add_option("--host,--bind", options.host, "this machine's address in TF_CONFIG")
-      ->capture_default_str()
-      ->group(kGroup);
-  app.add_option("--port", options.port,
-                 "a machine's first task gets this port, the next one more "
-                 "(default: free ports)")
-      ->check(CLI::Range(1, 65535))
-      ->group(kGroup);
-  app.add_option("--ssh", options.ssh, "the ssh command with its options")
-      ->capture_default_str()
-      ->group(kGroup);
-  app.add_option("--srun", options.srun, "the srun command with its options")
-      ->capture_default_str()
-      ->group(kGroup);
+  Group group(app, "Where it runs (default: this machine)");
+  group
+      .list("--hosts", options.hosts, "LIST", "machines reached by ssh: a,b or a:4,b:4 (4 places)")
+      ->delimiter(',');
+  group.flag("--slurm", options.slurm, "the nodes of the Slurm allocation, by srun");
+  group.text("--only", options.only, "TASK",
+             "start worker:1 alone, here; each machine has its own tutti-run");
+  group.text("--host,--bind", options.host, "ADDR",
+             "this machine's address in TF_CONFIG (default: 127.0.0.1)");
+  group.number("--port", options.port, 1, 65535,
+               "for a machine's first task, the next has one more (default: free ports)");
+  group.text("--ssh", options.ssh, "COMMAND", "ssh with options of yours");
+  group.text("--srun", options.srun, "COMMAND", "srun with options of yours");
 }
 
 void add_gifts(CLI::App& app, Options& options) {
-  constexpr const char* kGroup = "What a task gets";
-  app.add_option("--env", options.env, "NAME=VALUE, or NAME for its value here; any number of them")
-      ->take_all()
-      ->group(kGroup);
-  app.add_option("--threads", options.threads,
-                 "OMP_NUM_THREADS; 0 leaves it (default: the cores of the machine, dealt out)")
-      ->check(CLI::Range(0, 65536))
-      ->group(kGroup);
-  app.add_option("--gpus-per-task", options.gpus_per_task,
-                 "this many GPUs for each chief and worker, its own (default: all see all)")
-      ->check(CLI::Range(0, 4096))
-      ->group(kGroup);
+  Group group(app, "What a task gets");
+  group.list("--env", options.env, "VAR",
+             "NAME=VALUE, or NAME for its value here; as often as needed");
+  group.number("--threads", options.threads, 0, 65536,
+               "OMP_NUM_THREADS; 0 leaves it (default: the machine's cores, dealt out)");
+  group.number("--gpus-per-task", options.gpus_per_task, 0, 4096,
+               "GPUs for each chief and worker, its own (default: all see all)");
 }
 
 void add_output(CLI::App& app, Options& options) {
-  constexpr const char* kGroup = "Output";
-  app.add_option("--log-dir", options.log_dir,
-                 "each task's output into a file of its own there (worker-1.log)")
-      ->group(kGroup);
-  app.add_flag("!--no-prefix", options.prefix, "lines as they come, without [worker 1]")
-      ->group(kGroup);
-  const std::map<std::string, Color> colors = {
-      {"auto", Color::kAuto}, {"always", Color::kAlways}, {"never", Color::kNever}};
-  app.add_option("--color", options.color, "auto (on a terminal), always or never")
-      ->transform(CLI::CheckedTransformer(colors).description(""))
-      ->group(kGroup);
-  app.add_flag("--dry-run", options.dry_run, "print what would be started, and start nothing")
-      ->group(kGroup);
+  Group group(app, "Output");
+  group.text("--log-dir", options.log_dir, "DIR",
+             "each task's output into a file of its own there (worker-1.log)");
+  group.flag("--no-prefix", options.prefix, "lines as they come, without [worker 1]");
+  group.choice<Color>(
+      "--color", options.color,
+      {{"auto", Color::kAuto}, {"always", Color::kAlways}, {"never", Color::kNever}},
+      "auto (on a terminal), always or never");
+  group.flag("--dry-run", options.dry_run, "print what would be started, and start nothing");
 }
 
 void add_ends(CLI::App& app, Options& options) {
-  constexpr const char* kGroup = "Failures and ends (seconds)";
-  const auto seconds = CLI::Range(0.0, 1e9);
-  app.add_option("--max-restarts", options.max_restarts, "restarts after failures")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 1000000))
-      ->group(kGroup);
-  const std::map<std::string, RestartMode> modes = {
-      {"auto", RestartMode::kAuto}, {"group", RestartMode::kGroup}, {"task", RestartMode::kTask}};
-  app.add_option("--restart", options.restart,
-                 "group: all tasks; task: the failed one alone; auto: task with --ps, else group")
-      ->transform(CLI::CheckedTransformer(modes).description(""))
-      ->group(kGroup);
-  const auto add = [&](const char* name, double& value, const char* help) {
-    app.add_option(name, value, help)->capture_default_str()->check(seconds)->group(kGroup);
-  };
-  add("--backoff", options.backoff, "wait before the first restart; doubles, at most 60");
-  add("--settled", options.settled,
-      "a run this long resets the wait, and its preemption (exit code 42) counts as no restart");
-  add("--grace", options.grace, "between a signal passed on and SIGKILL");
-  add("--notice", options.notice, "between a failure and SIGTERM for the others");
-  add("--timeout", options.timeout, "the whole job at most; 0: no limit");
-  add("--evaluator-wait", options.evaluator_wait,
-      "between the end of training and SIGTERM for the evaluator");
+  Group group(app, "Failures and ends (S: seconds)");
+  group.number("--max-restarts", options.max_restarts, 0, 1000000,
+               "restarts after failures (default: none)");
+  group.choice<RestartMode>(
+      "--restart", options.restart,
+      {{"auto", RestartMode::kAuto}, {"group", RestartMode::kGroup}, {"task", RestartMode::kTask}},
+      "group: all tasks; task: the failed one alone; auto: task with --ps, else group");
+  group.seconds("--backoff", options.backoff, "wait before the first restart; doubles, at most 60");
+  group.seconds("--settled", options.settled,
+                "a run this long resets the wait, and if preempted is restarted uncounted");
+  group.seconds("--grace", options.grace, "between a signal passed on and SIGKILL");
+  group.seconds("--notice", options.notice, "between a failure and SIGTERM for the others");
+  group.seconds("--timeout", options.timeout, "the whole job at most; 0: no limit");
+  group.seconds("--evaluator-wait", options.evaluator_wait,
+                "between the end of training and SIGTERM for the evaluator");
 }
 
 // CLI11 sees the options only, so that nothing of the program's own is taken for ours.
