@@ -1,8 +1,12 @@
-// The tutorial "Distributed input": datasets cut among replicas, datasets from a function, iterators, element_spec, values that
-// are no dataset.
+// The tutorial "Distributed input": datasets cut among replicas, datasets from a function, iterators, element_spec, preprocessing
+// layers, files shared out among workers, values that are no dataset.
 //   input
 // Prints what the tutorial prints, of long loops the first and the last step; tests/examples/input.txt has it all.
+#include <unistd.h>
+
 #include <cstdio>
+#include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <map>
 #include <tutti/tutti.h>
@@ -146,6 +150,48 @@ void ordered_prediction() {
   std::cout << "}\n";
 }
 
+// ---- Preprocessing layers, in datasets from a function and in datasets that are cut
+
+void preprocessing() {
+  MirroredStrategy strategy({.devices = kDevices});
+  auto scope = strategy.scope();
+  const tutti::keras::layers::StringLookup layer({.vocabulary = {"a", "b", "c", "d", "f"}});
+  const std::vector<std::string> letters = {"a", "c", "e"};
+  auto preprocess = [layer](const tutti::StringTensor& input) { return layer(input); };
+  auto dataset_fn = [&](const tutti::distribute::InputContext& input_context) {
+    const int64_t batch_size = input_context.get_per_replica_batch_size(4);
+    return tutti::data::from_tensor_slices(letters)
+        .repeat()
+        .batch(batch_size)
+        .shard(input_context.num_input_pipelines(), input_context.input_pipeline_id())
+        .map(preprocess);
+  };
+  auto from_function = strategy.distribute_datasets_from_function(dataset_fn).iterator();
+  auto cut = strategy.distribute_dataset(tutti::data::from_tensor_slices(letters).repeat().batch(4).map(preprocess)).iterator();
+  for (int i = 0; i < 3; ++i) {
+    std::cout << list(strategy.local_results(from_function.get_next())) << " "
+              << list(strategy.local_results(cut.get_next())) << "\n";
+  }
+}
+
+// ---- Caveats: files in an order that all workers agree on, shared out before they are read
+
+void files() {
+  const auto folder = std::filesystem::temp_directory_path() / ("input_" + std::to_string(::getpid()));
+  std::filesystem::create_directories(folder);
+  for (const char* name : {"a", "b", "c", "d"}) std::ofstream(folder / (std::string(name) + ".txt")) << name << "1\n" << name << "2\n";
+  for (int worker = 0; worker < 2; ++worker) {
+    auto dataset = tutti::data::list_files((folder / "*.txt").string(), {.shuffle = false})
+                       .shard(2, worker)
+                       .interleave([](const std::string& file) { return tutti::data::text_lines({file}); }, {.cycle_length = 2})
+                       .map([](const std::string& line) { return line + "!"; });
+    std::cout << "worker " << worker << ":";
+    for (const std::string& line : dataset) std::cout << " " << line;
+    std::cout << "\n";
+  }
+  std::filesystem::remove_all(folder);
+}
+
 // ---- Values that are no dataset, and a dataset from a generator
 
 void other_inputs() {
@@ -183,5 +229,7 @@ int main() {
   from_function();
   iterators();
   ordered_prediction();
+  preprocessing();
+  files();
   other_inputs();
 }
