@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "golden/golden_file.h"
+#include "golden/workers.h"
 #include "tutti/tutti.h"
 
 namespace tutti::golden {
@@ -18,7 +19,7 @@ std::unique_ptr<Strategy> strategy_named(const std::string& name) {
   if (name == "central2")
     return std::make_unique<distribute::CentralStorageStrategy>(
         distribute::CentralStorageStrategyOptions{.compute_devices = {"cpu:0", "cpu:1"}});
-  if (name.rfind("mirrored", 0) != 0) throw Unknown{"several processes"};
+  if (name.rfind("mirrored", 0) != 0) throw Unknown{cat("strategy ", name)};
   distribute::MirroredStrategyOptions options;
   for (int i = 0; i < std::stoi(name.substr(8)); ++i) options.devices.push_back(cat("cpu:", i));
   return std::make_unique<distribute::MirroredStrategy>(options);
@@ -30,6 +31,7 @@ struct Setting {
       : owned(strategy_named(name)),
         strategy(owned ? owned.get() : &distribute::get_strategy()),
         scope(strategy->scope()) {}
+  explicit Setting(Strategy& given) : strategy(&given), scope(given.scope()) {}
   std::unique_ptr<Strategy> owned;
   Strategy* strategy;
   distribute::Scope scope;
@@ -184,10 +186,14 @@ void part(const std::string& name, Verdict& verdict, const std::function<void(Ve
     verdict.fail(cat(name, ": declared different, but it agrees; take it off the list"));
 }
 
-void run_matrix_case(const GoldenFile& file, const Json& entry, Verdict& verdict) {
+/// `key`: of a worker's part of what is expected; empty: all of it.
+void run_matrix_case(const GoldenFile& file, const Json& entry, const std::string& key,
+                     const Setting& setting, Verdict& verdict) {
   const std::vector<std::string> names = parts_of(entry.at("name").get<std::string>());
-  Setting setting(names[0]);
-  const Json& expected = entry.at("expected");
+  const auto expected_of = [&](const Json& which) -> const Json& {
+    return key.empty() ? which.at("expected") : which.at("expected").at(key);
+  };
+  const Json& expected = expected_of(entry);
   const at::ScalarType dtype = names[4] == "float32" ? at::kFloat
                                : names[4] == "int32" ? at::kInt
                                                      : at::kBool;
@@ -227,7 +233,7 @@ void run_matrix_case(const GoldenFile& file, const Json& entry, Verdict& verdict
     const std::string other = cat(names[0], "/variable/ON_WRITE/", names[3], "/", names[4]);
     rows = nullptr;
     for (const Json& candidate : file.cases()) {
-      if (candidate.at("name") == other) rows = &candidate.at("expected").at("rows");
+      if (candidate.at("name") == other) rows = &expected_of(candidate).at("rows");
     }
     if (rows == nullptr) return;  // it was not recorded for this strategy
   }
@@ -296,11 +302,10 @@ std::vector<Tensor> scatter_add(Strategy& strategy, const std::string& aggregati
   }));
 }
 
-void run_ops_case(const GoldenFile& file, const Json& entry, Verdict& verdict) {
+void run_ops_case(const GoldenFile& file, const Json& entry, const Json& expected,
+                  const Setting& setting, Verdict& verdict) {
   const std::vector<std::string> names = parts_of(entry.at("name").get<std::string>());
-  const Json& expected = entry.at("expected");
   const std::string& operation = names[2];
-  Setting setting(names[0]);
   Strategy& strategy = *setting.strategy;
   if (operation == "on_read_sum_counter")
     return on_read_sum_counter(strategy, expected, file, verdict);
@@ -316,9 +321,19 @@ void run_ops_case(const GoldenFile& file, const Json& entry, Verdict& verdict) {
 }  // namespace
 
 void run_variable_case(const GoldenFile& file, const Json& entry, Verdict& verdict) {
+  const auto name = entry.at("name").get<std::string>();
+  const Setting setting(parts_of(name)[0]);
+  if (name.find("/variable/") != std::string::npos)
+    return run_matrix_case(file, entry, "", setting, verdict);
+  run_ops_case(file, entry, entry.at("expected"), setting, verdict);
+}
+
+void run_variable_case_of(const GoldenFile& file, const Json& entry, const Worker& worker,
+                          Verdict& verdict) {
+  const Setting setting(worker.strategy);
   if (entry.at("name").get<std::string>().find("/variable/") != std::string::npos)
-    return run_matrix_case(file, entry, verdict);
-  run_ops_case(file, entry, verdict);
+    return run_matrix_case(file, entry, worker.key, setting, verdict);
+  run_ops_case(file, entry, worker.expected, setting, verdict);
 }
 
 }  // namespace tutti::golden

@@ -22,6 +22,8 @@ class DistributedIterator {
   virtual ~DistributedIterator() = default;
   /// The next step, or nothing at the end (which is sticky).
   virtual std::optional<std::vector<Nest>> next() = 0;
+  /// Rows of the last step over all workers, where that is known without asking them; else -1.
+  virtual int64_t step_rows() const { return -1; }
   /// As data::Iterator's, with the steps that are made ahead. By default FailedPrecondition.
   virtual Nest save() const;
   virtual void restore(const Nest& state);
@@ -39,6 +41,9 @@ class DistributedPlan {
   /// Spec of one replica's part.
   virtual SpecNest replica_spec() const = 0;
   virtual int num_local_replicas() const = 0;
+  /// Which pieces of a batch the local replicas of worker w of W get, R of them: false, those from
+  /// w * R on; true, pieces w, w + W, ….
+  virtual bool deals_in_turn() const { return false; }
 };
 
 /// `PerReplicaSpec(TensorSpec(…), TensorSpec(…))` for each leaf.
@@ -117,6 +122,9 @@ std::shared_ptr<Trackable> trackable(DistributedDatasetIterator<Element>& iterat
 
 /// A handle; copies share the plan. Every `for` and every iterator() starts from the beginning;
 /// a shuffle has another order then. Replicas for which a step has no rows left get zero rows. With
+/// several workers all end in the same step, and must take the same steps: a worker whose data end
+/// before gets zero rows meanwhile. They ask each other at each step only where the numbers of
+/// steps are unknown or differ. With
 /// TUTTI_LOG=debug every piece that a replica gets is described by a line of the log.
 template <class Element>
 class DistributedDataset {
