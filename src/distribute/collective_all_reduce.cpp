@@ -24,8 +24,7 @@ Mirrored<Tensor> CollectiveAllReduce::reduce_implementation(
     const CommunicationOptions& options) const {
   Tensor sum = sum_here(value, destinations, options);
   workers_->all_reduce(sum, ReduceOp::kSum, options);
-  if (op == ReduceOp::kMean)
-    sum.div_(static_cast<double>(value.size()) * workers_->num_workers());
+  if (op == ReduceOp::kMean) sum.div_(static_cast<double>(value.size()) * workers_->num_workers());
   return broadcast_implementation(sum, destinations);
 }
 

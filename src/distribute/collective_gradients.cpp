@@ -138,8 +138,8 @@ void check_agreement_of_workers(const ReplicaCall& call, const std::vector<Tenso
   std::vector<std::string> texts;
   for (const Tensor& value : values) texts.push_back(text(value));
   const std::string mine = join(texts, ", ");
-  const Tensor hashes = group.all_gather(at::full({1, 1, 1, 1}, hash_of(mine), at::kLong),
-                                         call.options);
+  const Tensor hashes =
+      group.all_gather(at::full({1, 1, 1, 1}, hash_of(mine), at::kLong), call.options);
   if (hashes.eq(hash_of(mine)).all().item<bool>()) return;
   const std::vector<std::string> all = gather_texts(group, mine, call.options);
   std::size_t other = 0;
@@ -152,8 +152,7 @@ void check_agreement_of_workers(const ReplicaCall& call, const std::vector<Tenso
 
 /// A pack of one replica could fit another's by accident: the tensors are compared one by one.
 void check_agreement(const ReplicaCall& call, const std::vector<Tensor>& values) {
-  if (call.context.strategy().workers() != nullptr)
-    return check_agreement_of_workers(call, values);
+  if (call.context.strategy().workers() != nullptr) return check_agreement_of_workers(call, values);
   collectives::Rendezvous& rendezvous = call.context.rendezvous();
   if (rendezvous.size() == 1) return;
   const int rank = call.context.local_replica_id();

@@ -197,8 +197,9 @@ std::shared_ptr<DistributedPlan> make_plans_from_function(
                 "]: it has no elements; look at how dataset_fn uses its InputContext, and at "
                 "filter, take, skip and drop_remainder");
   }
-  const int workers =
-      options.replication_mode == InputReplicationMode::kPerWorker ? context.num_input_pipelines() : 1;
+  const int workers = options.replication_mode == InputReplicationMode::kPerWorker
+                          ? context.num_input_pipelines()
+                          : 1;
   return std::make_shared<DealingPlan>(std::move(streams), nullptr, std::move(devices), options,
                                        workers);
 }

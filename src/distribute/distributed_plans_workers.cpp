@@ -1,5 +1,5 @@
-// A dataset of one of several workers. All workers must take the same number of steps, for what they
-// do in a step is collective.
+// A dataset of one of several workers. All workers must take the same number of steps, for what
+// they do in a step is collective.
 //
 // When the passes are made the workers have told each other how many steps each has. Where these
 // are equal and known, or all without end, nobody asks again. Otherwise each step begins with a sum
@@ -191,10 +191,7 @@ class AgreeingPlan : public DistributedPlan {
  public:
   AgreeingPlan(std::shared_ptr<DistributedPlan> mine, Agreement rows, bool in_turn,
                std::shared_ptr<WorkerGroup> workers)
-      : mine_(std::move(mine)),
-        agreement_(rows),
-        in_turn_(in_turn),
-        workers_(std::move(workers)) {
+      : mine_(std::move(mine)), agreement_(rows), in_turn_(in_turn), workers_(std::move(workers)) {
     agree();
   }
   std::unique_ptr<DistributedIterator> iterator() override {

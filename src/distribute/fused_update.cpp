@@ -16,8 +16,9 @@
 // Gradients of sparse layout are first joined, each variable's by one replica
 // (fused_update_rows.h); the pass then takes the rows where it would take the sum.
 //
-// With several workers the local replicas first write the sums of their shares into one buffer, which
-// is added up over the workers (fused_update_workers.h); what comes of it is then the only gradient.
+// With several workers the local replicas first write the sums of their shares into one buffer,
+// which is added up over the workers (fused_update_workers.h); what comes of it is then the only
+// gradient.
 //
 // Variables without one float or double CPU storage (split, other dtypes, GPUs) are updated by
 // replica 0 with tensor operations.
@@ -365,8 +366,8 @@ bool FusedUpdate::all_finite(const std::vector<Tensor>& gradients, bool sum_repl
   const bool over_workers = impl.over_workers && meeting.inside() && sum_replicas;
   const Impl::Contributions all =
       over_workers ? impl.over_workers->sum(meeting, kCheck, local) : local;
-  const bool any_rows = over_workers ? impl.over_workers->any_rows()
-                                     : impl.join_rows_together(meeting, kCheck, all);
+  const bool any_rows =
+      over_workers ? impl.over_workers->any_rows() : impl.join_rows_together(meeting, kCheck, all);
   Impl::Contribution& mine = impl.contributions[static_cast<std::size_t>(meeting.rank())];
   mine.finite = impl.is_share_finite(all, meeting.rank(), meeting.size());
   meeting.meet_again(kCheck, &mine);

@@ -26,7 +26,8 @@ char FusedUpdate::Impl::OverWorkers::kind_of(const Contributions& local, std::si
   char kind = impl_.items[item].fused ? kFused : kNone;
   for (const Contribution* contribution : local) {
     const Tensor& gradient = contribution->gradients[item];
-    if (gradient.defined()) kind = static_cast<char>(kind | (gradient.is_sparse() ? kRows : kDense));
+    if (gradient.defined())
+      kind = static_cast<char>(kind | (gradient.is_sparse() ? kRows : kDense));
   }
   return kind;
 }
@@ -71,14 +72,15 @@ void FusedUpdate::Impl::OverWorkers::lay_out() {
   }
   floats.push_back({{1}, {}});
   floats_ = FlatBuffer(floats, at::kFloat, c10::Device(c10::kCPU));
-  doubles_ = doubles.empty() ? FlatBuffer()
-                             : FlatBuffer(doubles, at::kDouble, c10::Device(c10::kCPU));
+  doubles_ =
+      doubles.empty() ? FlatBuffer() : FlatBuffer(doubles, at::kDouble, c10::Device(c10::kCPU));
   for (std::size_t i = 0; i < agreed_.size(); ++i) {
     sum_.gradients[i] = Tensor();
     sum_.data[i] = nullptr;
     if (!is_flat(i)) continue;
     const bool is_float = impl_.items[i].state->components[0].scalar_type() == at::kFloat;
-    sum_.gradients[i] = (is_float ? floats_ : doubles_).views()[static_cast<std::size_t>(place_[i])];
+    sum_.gradients[i] =
+        (is_float ? floats_ : doubles_).views()[static_cast<std::size_t>(place_[i])];
     sum_.data[i] = sum_.gradients[i].const_data_ptr();
   }
 }
@@ -86,8 +88,8 @@ void FusedUpdate::Impl::OverWorkers::lay_out() {
 void FusedUpdate::Impl::OverWorkers::reduce(FlatBuffer& buffer) {
   const Tensor& flat = buffer.flat();
   const int64_t bytes = workers_.options().bytes_per_pack;
-  const int64_t pack =
-      bytes > 0 ? std::max<int64_t>(1, bytes / flat.element_size()) : std::max<int64_t>(1, flat.numel());
+  const int64_t pack = bytes > 0 ? std::max<int64_t>(1, bytes / flat.element_size())
+                                 : std::max<int64_t>(1, flat.numel());
   for (int64_t at = 0; at < flat.numel(); at += pack) {
     Tensor part = flat.narrow(0, at, std::min(pack, flat.numel() - at));
     workers_.all_reduce(part, ReduceOp::kSum, workers_.options());
@@ -138,10 +140,10 @@ void FusedUpdate::Impl::OverWorkers::join_rows_of(const Contributions& local, st
     joined = add_up_rows(parts, component);
   }
   const CommunicationOptions& options = workers_.options();
-  joined.rows = IndexedSlices{workers_.all_gather(joined.rows.values, options),
-                              workers_.all_gather(joined.rows.indices, options),
-                              component.sizes().vec()}
-                    .deduplicated();
+  joined.rows =
+      IndexedSlices{workers_.all_gather(joined.rows.values, options),
+                    workers_.all_gather(joined.rows.indices, options), component.sizes().vec()}
+          .deduplicated();
   sum_.gradients[item] = joined.rows.values;
   any_rows_ = true;
 }

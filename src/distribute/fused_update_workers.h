@@ -11,11 +11,11 @@ namespace tutti::distribute {
 
 class WorkerGroup;
 
-/// Which workers have a gradient of which variable, and of what kind, changes hardly ever. All agree
-/// on it once; then a step is one all-reduce for each dtype, in packs of
+/// Which workers have a gradient of which variable, and of what kind, changes hardly ever. All
+/// agree on it once; then a step is one all-reduce for each dtype, in packs of
 /// CommunicationOptions::bytes_per_pack, of a buffer with the dense gradients. Its last number says
-/// how many workers found that theirs have changed: then all agree anew, and the step is done again.
-/// Rows are gathered.
+/// how many workers found that theirs have changed: then all agree anew, and the step is done
+/// again. Rows are gathered.
 class FusedUpdate::Impl::OverWorkers {
  public:
   /// InvalidArgument unless all workers update the same variables.
@@ -43,9 +43,9 @@ class FusedUpdate::Impl::OverWorkers {
 
   Impl& impl_;
   WorkerGroup& workers_;
-  std::vector<char> mine_;     // this worker's kinds, as it last told the others
-  std::vector<char> agreed_;   // of all workers
-  std::vector<int64_t> place_;  // of a dense fused variable among its dtype's views; -1: none
+  std::vector<char> mine_;       // this worker's kinds, as it last told the others
+  std::vector<char> agreed_;     // of all workers
+  std::vector<int64_t> place_;   // of a dense fused variable among its dtype's views; -1: none
   FlatBuffer floats_, doubles_;  // the last view of floats_ counts the workers that have changed
   Contribution sum_;
   bool again_ = false;

@@ -11,9 +11,9 @@ MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(
 
 MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(
     const MultiWorkerMirroredStrategyOptions& options, std::shared_ptr<WorkerGroup> workers)
-    : Strategy(parse_device_list("MultiWorkerMirroredStrategy", options.devices),
-               {.communication_options = options.communication_options,
-                .workers = std::move(workers)}),
+    : Strategy(
+          parse_device_list("MultiWorkerMirroredStrategy", options.devices),
+          {.communication_options = options.communication_options, .workers = std::move(workers)}),
       pool_(std::make_unique<ReplicaPool>(*this, devices(), threads_per_replica())) {}
 
 MultiWorkerMirroredStrategy::~MultiWorkerMirroredStrategy() = default;

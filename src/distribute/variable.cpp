@@ -209,11 +209,10 @@ Tensor agreed_initial_value(const Tensor& mine, const VariableOptions& options,
                             const Strategy& strategy) {
   distribute::WorkerGroup* workers = strategy.workers();
   if (workers == nullptr || !mine.defined()) return mine;
-  workers->agree(
-      "Variable",
-      cat("\"", unnumbered(options.name), "\": ", dtype_name(mine.scalar_type()), " ",
-          shape_text(mine.sizes()), ", synchronization ", static_cast<int>(options.synchronization),
-          ", aggregation ", static_cast<int>(options.aggregation)));
+  workers->agree("Variable", cat("\"", unnumbered(options.name), "\": ",
+                                 dtype_name(mine.scalar_type()), " ", shape_text(mine.sizes()),
+                                 ", synchronization ", static_cast<int>(options.synchronization),
+                                 ", aggregation ", static_cast<int>(options.aggregation)));
   return workers->of_first(mine);
 }
 

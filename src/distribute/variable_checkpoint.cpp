@@ -7,8 +7,7 @@ namespace tutti::internal {
 namespace {
 
 bool is_dealt_out(const VariableState& state) {
-  return state.on_read() && state.aggregation == VariableAggregation::kSum &&
-         state.has_others();
+  return state.on_read() && state.aggregation == VariableAggregation::kSum && state.has_others();
 }
 
 }  // namespace

@@ -134,10 +134,10 @@ IndexedSlices joined(const VariableState& state, Op op, const std::vector<Part>&
     if (workers == nullptr) return slices[0];
     const bool mine = workers->is_chief();  // the others bring no rows
     const IndexedSlices& first = slices[0];
-    return joined_over(*workers, mine ? first
-                                      : IndexedSlices{first.values.narrow(0, 0, 0),
-                                                      first.indices.narrow(0, 0, 0),
-                                                      first.dense_shape});
+    return joined_over(
+        *workers, mine ? first
+                       : IndexedSlices{first.values.narrow(0, 0, 0), first.indices.narrow(0, 0, 0),
+                                       first.dense_shape});
   }
   if (state.aggregation == VariableAggregation::kSum) {
     IndexedSlices rows = collectives::local_reduce(collectives::ReduceOp::kSum, slices);

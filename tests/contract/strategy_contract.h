@@ -84,12 +84,12 @@ class StrategyContractBody {
   const int first;  // the first one's id
 };
 
-#define STRATEGY_CONTRACT(Name)                       \
-  class Name : public StrategyContractBody {          \
-   public:                                            \
-    using StrategyContractBody::StrategyContractBody; \
-    void run();                                       \
-  };                                                  \
+#define STRATEGY_CONTRACT(Name)                        \
+  class Name : public StrategyContractBody {           \
+   public:                                             \
+    using StrategyContractBody::StrategyContractBody;  \
+    void run();                                        \
+  };                                                   \
   TEST_P(StrategyContract, Name) { run_body<Name>(); } \
   inline void Name::run()
 

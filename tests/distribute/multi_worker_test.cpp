@@ -35,9 +35,8 @@ TEST(MultiWorker, Spec125_IdsAreGlobalAndLocalOnesBeginAtZeroOnEachWorker) {
     EXPECT_EQ(strategy->num_replicas_in_sync(), 4);
     EXPECT_EQ(strategy->num_local_replicas(), 2);
     EXPECT_EQ(strategy->first_replica_id(), first);
-    const auto ids = strategy->run([] {
-      return std::pair(id(), get_replica_context()->local_replica_id());
-    });
+    const auto ids =
+        strategy->run([] { return std::pair(id(), get_replica_context()->local_replica_id()); });
     for (int r = 0; r < 2; ++r) {
       EXPECT_EQ(ids.first[static_cast<std::size_t>(r)], first + r);
       EXPECT_EQ(ids.second[static_cast<std::size_t>(r)], r);
@@ -83,9 +82,7 @@ TEST(MultiWorker, WorkersWithDifferentNumbersOfReplicasAreRefusedOnAll) {
       std::vector<std::string> devices{"cpu:0"};
       if (w == 1) devices.push_back("cpu:1");
       EXPECT_TRUE(throws_saying<InvalidArgument>(
-          [&] {
-            MultiWorkerMirroredStrategy({.devices = devices}, own);
-          },
+          [&] { MultiWorkerMirroredStrategy({.devices = devices}, own); },
           {"one of 1 replicas", "one of 2 replicas", "worker 1"}));
     });
   }
@@ -113,15 +110,10 @@ TEST(MultiWorkerVariables, OfDifferentProgramsAreRefusedOnAllWorkersWhichMayGoOn
     auto scope = strategy->scope();
     const bool other = worker_of(*strategy) == 2;
     EXPECT_TRUE(throws_saying<InvalidArgument>(
-        [&] {
-          Variable(at::ones({2}), {.name = other ? "b" : "a"});
-        },
+        [&] { Variable(at::ones({2}), {.name = other ? "b" : "a"}); },
         {"worker 0", "\"a\"", "worker 2", "\"b\"", "one program"}));
     EXPECT_TRUE(throws_saying<InvalidArgument>(
-        [&] {
-          Variable(at::ones({other ? 3 : 2}), {.name = "a"});
-        },
-        {"(2)", "(3)"}));
+        [&] { Variable(at::ones({other ? 3 : 2}), {.name = "a"}); }, {"(2)", "(3)"}));
     EXPECT_TENSOR_EQ(strategy->reduce("SUM", number(1)), number(3));
   });
 }
@@ -268,24 +260,23 @@ TEST(MultiWorkerFailure, NestsOfOtherShapesButAsManyNumbersAreRefusedOnAll) {
 TEST(MultiWorkerFailure, AWorkerThatHasLeftIsNotWaitedFor) {
   on_workers(2, 1, [](const Made& strategy) {
     if (worker_of(*strategy) == 0) return;
-    EXPECT_TRUE(throws_saying<Aborted>([&] { strategy->reduce("SUM", number(1)); },
-                                       {"worker 0 has left"}));
+    EXPECT_TRUE(
+        throws_saying<Aborted>([&] { strategy->reduce("SUM", number(1)); }, {"worker 0 has left"}));
   });
 }
 
 TEST(MultiWorkerFailure, AWorkerThatDoesNotComeIsADeadline) {
   std::atomic<bool> over{false};
-  on_workers(
-      2, 1,
-      [&](const Made& strategy) {
-        if (worker_of(*strategy) == 0) {
-          EXPECT_TRUE(throws_saying<DeadlineExceeded>(
-              [&] { strategy->reduce("SUM", number(1)); }, {"rank 1"}));
-          over = true;
-        }
-        while (!over) std::this_thread::yield();
-      },
-      {.communication_options = {.timeout_seconds = 0.2}});
+  on_workers(2, 1,
+             [&](const Made& strategy) {
+               if (worker_of(*strategy) == 0) {
+                 EXPECT_TRUE(throws_saying<DeadlineExceeded>(
+                     [&] { strategy->reduce("SUM", number(1)); }, {"rank 1"}));
+                 over = true;
+               }
+               while (!over) std::this_thread::yield();
+             },
+             {.communication_options = {.timeout_seconds = 0.2}});
 }
 
 // ---- input

@@ -83,7 +83,8 @@ void expect_near(const Result& found, const Result& wanted, double tolerance) {
   for (const auto& [name, values] : wanted.history.history) {
     const auto& own = found.history.history.at(name);
     ASSERT_EQ(own.size(), values.size()) << name;
-    for (std::size_t e = 0; e < values.size(); ++e) EXPECT_NEAR(own[e], values[e], tolerance) << name;
+    for (std::size_t e = 0; e < values.size(); ++e)
+      EXPECT_NEAR(own[e], values[e], tolerance) << name;
   }
   for (const auto& [name, value] : wanted.evaluated)
     EXPECT_NEAR(found.evaluated.at(name), value, tolerance) << name;
@@ -96,9 +97,8 @@ TEST(MultiWorkerFit, TrainsEvaluatesAndPredictsAsOneStrategyOfAllReplicas) {
   for (const Training& how : {Training{}, Training{.as_dataset = true}}) {
     const Result wanted = train(*testing::replicas(1), how);
     for (const auto& [workers, replicas] : {std::pair(2, 1), {2, 2}, {3, 1}}) {
-      on_workers(workers, replicas, [&](const Made& strategy) {
-        expect_near(train(*strategy, how), wanted, 1e-5);
-      });
+      on_workers(workers, replicas,
+                 [&](const Made& strategy) { expect_near(train(*strategy, how), wanted, 1e-5); });
     }
   }
 }
@@ -187,8 +187,8 @@ TEST(MultiWorkerFit, ABarInTheMiddleOfAnEpochAsksNobody) {
     auto scope = strategy->scope();
     const Tensor x = at::ones({64, 1});
     // Drawn at every step, on the chief alone.
-    testing::still()->fit(
-        x, x * 2, {.batch_size = 2, .epochs = 2, .verbose = is_chief(*strategy) ? 1 : 0});
+    testing::still()->fit(x, x * 2,
+                          {.batch_size = 2, .epochs = 2, .verbose = is_chief(*strategy) ? 1 : 0});
   });
   EXPECT_NE(::testing::internal::GetCapturedStdout().find("loss: 1.0000"), std::string::npos);
 }
@@ -204,8 +204,8 @@ TEST(MultiWorkerFit, ACallbackThatFailsOnOneWorkerEndsTheOthersWithItsMessage) {
                  {.batch_size = 2,
                   .epochs = 5,
                   .verbose = 0,
-                  .callbacks = {callbacks::LambdaCallback(
-                      {.on_epoch_end = [&](int64_t epoch, const Logs&) {
+                  .callbacks = {
+                      callbacks::LambdaCallback({.on_epoch_end = [&](int64_t epoch, const Logs&) {
                         if (fails && epoch == 1) throw OutOfRange("the disk is full");
                       }})}});
     };
@@ -294,24 +294,24 @@ TEST(MultiWorkerUpdate, NoGradientAnywhereIsAnErrorOnAllWorkers) {
 }
 
 TEST(MultiWorkerUpdate, DoublesHalvesAndPacksOfFewBytesTrainAlike) {
-  on_workers(
-      2, 1,
-      [](const Made& strategy) {
-        auto scope = strategy->scope();
-        std::vector<Variable> variables;
-        for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kBFloat16})
-          variables.emplace_back(at::zeros({300}, dtype), VariableOptions{.name = "v"});
-        optimizers::Optimizer sgd = optimizers::SGD({.learning_rate = 1});
-        strategy->run([&] {
-          const int id = distribute::get_replica_context()->replica_id_in_sync_group();
-          std::vector<Tensor> gradients;
-          for (const Variable& v : variables) gradients.push_back(at::ones({300}, v.dtype()) * (id + 1));
-          sgd.apply_gradients(gradients, variables);
-        });
-        for (const Variable& v : variables)
-          EXPECT_TENSOR_EQ(v.read_value(), at::full({300}, -3, v.dtype()));
-      },
-      {.communication_options = {.bytes_per_pack = 256}});
+  on_workers(2, 1,
+             [](const Made& strategy) {
+               auto scope = strategy->scope();
+               std::vector<Variable> variables;
+               for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kBFloat16})
+                 variables.emplace_back(at::zeros({300}, dtype), VariableOptions{.name = "v"});
+               optimizers::Optimizer sgd = optimizers::SGD({.learning_rate = 1});
+               strategy->run([&] {
+                 const int id = distribute::get_replica_context()->replica_id_in_sync_group();
+                 std::vector<Tensor> gradients;
+                 for (const Variable& v : variables)
+                   gradients.push_back(at::ones({300}, v.dtype()) * (id + 1));
+                 sgd.apply_gradients(gradients, variables);
+               });
+               for (const Variable& v : variables)
+                 EXPECT_TENSOR_EQ(v.read_value(), at::full({300}, -3, v.dtype()));
+             },
+             {.communication_options = {.bytes_per_pack = 256}});
 }
 
 TEST(MultiWorkerUpdate, SteadyStepsAreOneCollectiveEach) {

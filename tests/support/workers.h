@@ -14,9 +14,9 @@
 
 namespace tutti::testing {
 
-/// Calls `body(strategy)` on a thread for each of `num_workers` workers with `replicas` CPU replicas
-/// each, and joins them. Strategies live as long as their body. The first exception that leaves a
-/// body is thrown again. No wait is longer than a minute.
+/// Calls `body(strategy)` on a thread for each of `num_workers` workers with `replicas` CPU
+/// replicas each, and joins them. Strategies live as long as their body. The first exception that
+/// leaves a body is thrown again. No wait is longer than a minute.
 inline void on_workers(int num_workers, int replicas,
                        const std::function<void(std::shared_ptr<distribute::Strategy>)>& body,
                        distribute::MultiWorkerMirroredStrategyOptions options = {}) {

@@ -342,9 +342,9 @@ Logs Model::test_on_batch(const Arrays& x, const Arrays& y, const Arrays& sample
 }
 Nest Model::predict_on_batch(const Arrays& x) {
   JoinedOutputs outputs;
-  outputs.add(
-      TrainLoop::predict_step(*this, whole_batch("predict_on_batch", {x, {}, {}}, *strategy_),
-                              /*in_turn=*/false));
+  outputs.add(TrainLoop::predict_step(*this,
+                                      whole_batch("predict_on_batch", {x, {}, {}}, *strategy_),
+                                      /*in_turn=*/false));
   return outputs.joined(*this);
 }
 

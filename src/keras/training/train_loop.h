@@ -42,8 +42,8 @@ class TrainLoop {
   /// One pass of predict steps; the outputs joined in row order.
   static Nest predict(Model& model, StepSource& source, std::optional<int64_t> limit,
                       const std::vector<callbacks::AnyCallback>& callbacks, ProgressBar* bar);
-  /// The outputs of one step in the order of the rows, in one part or more: of all workers' rows, on
-  /// every worker. `in_turn`: see DistributedPlan::deals_in_turn.
+  /// The outputs of one step in the order of the rows, in one part or more: of all workers' rows,
+  /// on every worker. `in_turn`: see DistributedPlan::deals_in_turn.
   static std::vector<Nest> predict_step(Model& model, const Step& step, bool in_turn);
   /// The parts of one step on all replicas.
   static void run_step(Model& model, const Step& step, void (Model::*part)(const Batch&));
