@@ -226,16 +226,18 @@ std::string steps_formula(int64_t count, const char* of_what, int64_t by, int64_
   return cat("ceil(", count, " ", of_what, " / ", by, ") = ", steps);
 }
 
-DistributedSpec::DistributedSpec(SpecNest replica_spec, int num_local_replicas)
-    : replica_spec_(std::move(replica_spec)), num_local_replicas_(num_local_replicas) {}
+DistributedSpec::DistributedSpec(SpecNest replica_spec, int num_local_replicas, bool is_alone)
+    : replica_spec_(std::move(replica_spec)),
+      num_local_replicas_(num_local_replicas),
+      is_alone_(is_alone) {}
 
 std::string DistributedSpec::to_string() const {
   constexpr std::size_t kColumns = 80;
   auto leaf_text = [this](const TensorSpec& leaf, const char* separator) {
-    if (num_local_replicas_ == 1) return leaf.to_string();
+    if (num_local_replicas_ == 1 && is_alone_) return leaf.to_string();
     std::string text = "PerReplicaSpec(";
     for (int i = 0; i < num_local_replicas_; ++i) text += (i ? separator : "") + leaf.to_string();
-    return text + ")";
+    return text + (num_local_replicas_ == 1 ? ",)" : ")");  // Python's tuple of one
   };
   const std::string line = layout_nest_text(
       replica_spec_.map_leaves([&](const TensorSpec& leaf) { return leaf_text(leaf, ", "); }),

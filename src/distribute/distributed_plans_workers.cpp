@@ -61,6 +61,7 @@ bool all_full(const data::Plan& plan) {
 /// How many rows each step has, if that can be known.
 void find_rows(const data::Plan& batches, const data::InputWorkers& place, Agreement& agreement) {
   const auto batch = batches.batch_size();
+  if (batches.cardinality() == 0) return;  // it may have no spec
   if (!batch || !data::shares_out_pieces(batches, place)) return;
   const int64_t steps = batches.cardinality();
   const int64_t rows = batches.num_rows();
@@ -103,12 +104,11 @@ Nest empty_of(const SpecNest& spec) {
 
 class AgreeingIterator : public DistributedIterator {
  public:
-  AgreeingIterator(std::unique_ptr<DistributedIterator> steps, const Agreement& agreement,
-                   SpecNest spec, int num_local_replicas, WorkerGroup& workers)
-      : steps_(std::move(steps)),
+  AgreeingIterator(std::shared_ptr<DistributedPlan> plan, const Agreement& agreement,
+                   WorkerGroup& workers)
+      : plan_(std::move(plan)),
+        steps_(plan_->iterator()),
         agreement_(agreement),
-        spec_(std::move(spec)),
-        num_local_replicas_(num_local_replicas),
         workers_(workers) {}
 
   std::optional<std::vector<Nest>> next() override {
@@ -172,13 +172,13 @@ class AgreeingIterator : public DistributedIterator {
   }
   std::vector<Nest> empty_step() const {
     if (!like_.empty()) return like_;
-    return std::vector<Nest>(static_cast<std::size_t>(num_local_replicas_), empty_of(spec_));
+    return std::vector<Nest>(static_cast<std::size_t>(plan_->num_local_replicas()),
+                             empty_of(plan_->replica_spec()));
   }
 
+  std::shared_ptr<DistributedPlan> plan_;
   std::unique_ptr<DistributedIterator> steps_;
   Agreement agreement_;
-  SpecNest spec_;
-  int num_local_replicas_;
   WorkerGroup& workers_;
   std::vector<Nest> like_;  // the first step without its rows
   int64_t num_steps_ = 0;
@@ -195,8 +195,7 @@ class AgreeingPlan : public DistributedPlan {
     agree();
   }
   std::unique_ptr<DistributedIterator> iterator() override {
-    return std::make_unique<AgreeingIterator>(mine_->iterator(), agreement_, mine_->replica_spec(),
-                                              mine_->num_local_replicas(), *workers_);
+    return std::make_unique<AgreeingIterator>(mine_, agreement_, *workers_);
   }
   int64_t cardinality() const override { return agreement_.steps; }
   std::string steps_text() const override {
@@ -215,6 +214,7 @@ class AgreeingPlan : public DistributedPlan {
   }
   int num_local_replicas() const override { return mine_->num_local_replicas(); }
   bool deals_in_turn() const override { return in_turn_; }
+  bool is_alone() const override { return false; }
 
  private:
   void agree() {

@@ -110,8 +110,8 @@ void WorkerGroup::explain(const std::string& mismatch) {
 }
 
 void WorkerGroup::tell(const std::string& failure) {
-  if (broken_ || std::exchange(all_know_, false)) return;
-  log_error("worker ", worker(), " of ", num_workers(), " failed: ", failure);
+  if (broken_ || all_know_) return;
+  log_warning("worker ", worker(), " of ", num_workers(), " failed: ", failure);
   CommunicationOptions options = options_;
   if (!(options.timeout_seconds > 0 && options.timeout_seconds < kPatienceSeconds))
     options.timeout_seconds = kPatienceSeconds;

@@ -276,7 +276,7 @@ TEST(MultiWorkerFailure, AWorkerThatDoesNotComeIsADeadline) {
                }
                while (!over) std::this_thread::yield();
              },
-             {.communication_options = {.timeout_seconds = 0.2}});
+             {.communication_options = {.timeout_seconds = 2}});
 }
 
 // ---- input
@@ -312,7 +312,7 @@ TEST(MultiWorkerInput, TheFunctionIsToldWhichWorkerItIsFor) {
 }
 
 TEST(MultiWorkerInput, EveryRowIsSeenOnceWithAnyNumberOfWorkersAndReplicas) {
-  for (const auto& [workers, replicas] : {std::pair(2, 1), {2, 2}, {3, 1}}) {
+  for (const auto& [workers, replicas] : std::vector<std::pair<int, int>>{{2, 1}, {2, 2}, {3, 1}}) {
     std::mutex mutex;
     std::multiset<int64_t> seen;
     std::set<std::size_t> steps;

@@ -96,7 +96,8 @@ void expect_near(const Result& found, const Result& wanted, double tolerance) {
 TEST(MultiWorkerFit, TrainsEvaluatesAndPredictsAsOneStrategyOfAllReplicas) {
   for (const Training& how : {Training{}, Training{.as_dataset = true}}) {
     const Result wanted = train(*testing::replicas(1), how);
-    for (const auto& [workers, replicas] : {std::pair(2, 1), {2, 2}, {3, 1}}) {
+    for (const auto& [workers, replicas] :
+         std::vector<std::pair<int, int>>{{2, 1}, {2, 2}, {3, 1}}) {
       on_workers(workers, replicas,
                  [&](const Made& strategy) { expect_near(train(*strategy, how), wanted, 1e-5); });
     }
@@ -170,14 +171,14 @@ int count(const std::string& text, const std::string& part) {
 }
 
 TEST(MultiWorkerFit, TheChiefAloneDrawsUnlessAWorkerIsAskedTo) {
-  for (const auto& [verbose, drawn] : {std::pair(kVerboseAuto, 1), {2, 2}}) {
+  for (const auto& [verbose, drawn] : std::vector<std::pair<int, int>>{{kVerboseAuto, 2}, {2, 4}}) {
     ::testing::internal::CaptureStdout();
     on_workers(2, 1, [verbose = verbose](const Made& strategy) {
       auto scope = strategy->scope();
       const Tensor x = testing::column({1, 2, 3, 4});
       testing::still()->fit(x, x, {.batch_size = 2, .epochs = 2, .verbose = verbose});
     });
-    EXPECT_EQ(count(::testing::internal::GetCapturedStdout(), "Epoch 2/2"), drawn);
+    EXPECT_EQ(count(::testing::internal::GetCapturedStdout(), "Epoch "), drawn);
   }
 }
 
@@ -219,7 +220,7 @@ TEST(MultiWorkerFit, ACallbackThatFailsOnOneWorkerEndsTheOthersWithItsMessage) {
 
 TEST(MultiWorkerFit, APredictionIsOfAllRowsInTheirOrderOnEveryWorker) {
   const Tensor x = testing::column({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10});
-  for (const auto& [workers, replicas] : {std::pair(2, 1), {2, 2}, {3, 2}}) {
+  for (const auto& [workers, replicas] : std::vector<std::pair<int, int>>{{2, 1}, {2, 2}, {3, 2}}) {
     on_workers(workers, replicas, [&](const Made& strategy) {
       auto scope = strategy->scope();
       auto line = testing::still();
@@ -244,18 +245,18 @@ TEST(MultiWorkerFit, InitialWeightsAreTheChiefsWhateverEachWorkerDraws) {
 }
 
 TEST(MultiWorkerFit, SynchronizedBatchNormalizationTrainsAsOnOneReplica) {
-  const auto train = [](Strategy& strategy) {
+  const auto weights_after = [](Strategy& strategy) {
     auto scope = strategy.scope();
-    Sequential model({layers::BatchNormalization({.synchronized = true, .input_shape = {3}}),
-                      layers::Dense(1, {.kernel_initializer = "ones"})});
-    model.compile({.optimizer = optimizers::SGD({.learning_rate = 0.1}), .loss = "mse"});
-    model.fit(inputs(12), targets(12),
-              {.batch_size = 4, .epochs = 2, .verbose = 0, .shuffle = false});
-    return model.get_weights();
+    Sequential normalizing({layers::BatchNormalization({.synchronized = true, .input_shape = {3}}),
+                            layers::Dense(1, {.kernel_initializer = "ones"})});
+    normalizing.compile({.optimizer = optimizers::SGD({.learning_rate = 0.1}), .loss = "mse"});
+    normalizing.fit(inputs(12), targets(12),
+                    {.batch_size = 4, .epochs = 2, .verbose = 0, .shuffle = false});
+    return normalizing.get_weights();
   };
-  const auto wanted = train(*testing::replicas(1));
+  const auto wanted = weights_after(*testing::replicas(1));
   on_workers(2, 2, [&](const Made& strategy) {
-    const auto found = train(*strategy);
+    const auto found = weights_after(*strategy);
     for (std::size_t i = 0; i < wanted.size(); ++i) EXPECT_TENSOR_NEAR(found[i], wanted[i], 1e-5);
   });
 }

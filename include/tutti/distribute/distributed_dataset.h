@@ -44,18 +44,22 @@ class DistributedPlan {
   /// Which pieces of a batch the local replicas of worker w of W get, R of them: false, those from
   /// w * R on; true, pieces w, w + W, ….
   virtual bool deals_in_turn() const { return false; }
+  /// False: there are other workers.
+  virtual bool is_alone() const { return true; }
 };
 
-/// `PerReplicaSpec(TensorSpec(…), TensorSpec(…))` for each leaf.
+/// `PerReplicaSpec(TensorSpec(…), TensorSpec(…))` for each leaf; of a single replica that is alone
+/// the leaf itself.
 class DistributedSpec {
  public:
-  DistributedSpec(SpecNest replica_spec, int num_local_replicas);
+  DistributedSpec(SpecNest replica_spec, int num_local_replicas, bool is_alone = true);
   std::string to_string() const;
   const SpecNest& replica_spec() const { return replica_spec_; }
 
  private:
   SpecNest replica_spec_;
   int num_local_replicas_;
+  bool is_alone_;
 };
 std::ostream& operator<<(std::ostream& out, const DistributedSpec& spec);
 
@@ -105,7 +109,7 @@ class DistributedDatasetIterator {
   void restore(const Nest& state) { core_->restore(state); }
   /// The dataset's.
   DistributedSpec element_spec() const {
-    return DistributedSpec(plan_->replica_spec(), plan_->num_local_replicas());
+    return DistributedSpec(plan_->replica_spec(), plan_->num_local_replicas(), plan_->is_alone());
   }
 
  private:
@@ -139,7 +143,7 @@ class DistributedDataset {
   /// Steps of one pass; data::kInfinite or data::kUnknown.
   int64_t cardinality() const { return plan_->cardinality(); }
   DistributedSpec element_spec() const {
-    return DistributedSpec(plan_->replica_spec(), plan_->num_local_replicas());
+    return DistributedSpec(plan_->replica_spec(), plan_->num_local_replicas(), plan_->is_alone());
   }
   const std::shared_ptr<DistributedPlan>& plan() const { return plan_; }
   /// The dynamic form, which `fit` takes.
