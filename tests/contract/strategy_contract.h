@@ -42,7 +42,6 @@ class StrategyContract : public ::testing::TestWithParam<StrategyMaker> {
   }
 };
 
-/// A test, as one worker runs it.
 class StrategyContractBody {
  public:
   explicit StrategyContractBody(std::shared_ptr<Strategy> made)
@@ -71,8 +70,7 @@ class StrategyContractBody {
           << "replica " << first + r;
   }
   int num_workers() const { return n / local; }
-  /// The last of all replicas is one of this worker's.
-  bool has_last() const { return first + local == n; }
+  bool has_last() const { return first + local == n; }  // of all replicas
 
  private:
   std::shared_ptr<Strategy> made_;
@@ -365,7 +363,7 @@ STRATEGY_CONTRACT(Spec61_ExceptionsInFnInMergeFnAndAroundMergeCallReachTheCaller
   if (has_last()) {
     EXPECT_TRUE(throws_saying<OutOfRange>(in_fn, {"in fn"}));
   } else {
-    in_fn();  // there is nothing for which the workers would need each other
+    in_fn();  // the workers do not need each other
   }
   EXPECT_TRUE(throws_saying<OutOfRange>(
       [&] {

@@ -318,7 +318,7 @@ class Strategy {
   std::unique_ptr<Random> random_;
 };
 
-// ---- the templates behind run, update and reduce
+// ---- the templates behind run and update
 
 template <class Fn, class... Args>
 requires(!std::is_same_v<std::decay_t<Fn>, RunOptions>) auto Strategy::run(Fn&& fn,
@@ -390,24 +390,6 @@ auto Strategy::update_non_slot(const Destinations& colocate_with, Fn&& fn, Args&
   }
 }
 
-template <class T>
-auto Strategy::reduce_nest(AnyReduceOp op, const T& value) {
-  if constexpr (!tutti::internal::kIsNest<T>) {
-    return reduce(op, value);
-  } else if constexpr (tutti::internal::kIsRunTimeNest<T>) {
-    return value.map_leaves([&](const auto& leaf) { return reduce(op, leaf); });
-  } else if constexpr (tutti::internal::kIsMap<T>) {
-    std::map<std::string, decltype(reduce_nest(op, value.begin()->second))> reduced;
-    for (const auto& [key, item] : value) reduced.emplace(key, reduce_nest(op, item));
-    return reduced;
-  } else if constexpr (tutti::internal::kIsVector<T>) {
-    std::vector<decltype(reduce_nest(op, *value.begin()))> reduced;
-    for (const auto& item : value) reduced.push_back(reduce_nest(op, item));
-    return reduced;
-  } else {
-    return std::apply([&](const auto&... items) { return std::tuple(reduce_nest(op, items)...); },
-                      value);
-  }
-}
-
 }  // namespace tutti::distribute
+
+#include "tutti/distribute/reduce_nest.h"  // IWYU pragma: export

@@ -26,6 +26,11 @@ class JoinedOutputs {
   std::vector<std::vector<Tensor>> pieces_;  ///< of each leaf
 };
 
+/// The rows of all workers in their order, one part for all, on every worker. Each brings the parts
+/// of its replicas; `in_turn`: see DistributedPlan::deals_in_turn.
+std::vector<Nest> joined_over(distribute::WorkerGroup& workers, const std::vector<Nest>& parts,
+                              bool in_turn);
+
 /// One call of fit: epochs of steps, hooks between them, validation after them.
 class TrainLoop {
  public:
