@@ -270,9 +270,11 @@ void compare_steps(const GoldenFile& file, Verdict& verdict, const std::string& 
   }
 }
 
-Steps take(const distribute::DistributedDataset<Nest>& dataset, const Json& inputs) {
+Steps take(const distribute::DistributedDataset<Nest>& dataset, const Json& inputs,
+           const Json& expected) {
   Steps steps;
-  const auto limit = inputs.value("max_steps", std::size_t{1000});
+  auto limit = inputs.value("max_steps", std::size_t{1000});
+  if (dataset.cardinality() == data::kInfinite) limit = expected.at("steps").size();
   auto iterator = dataset.iterator();
   while (steps.size() < limit) {
     auto step = iterator.get_next_as_optional();
@@ -327,7 +329,7 @@ void run_dataset(const GoldenFile& file, const Json& inputs, const Json& expecte
   compare_text(verdict, "element_spec", cat(dataset->element_spec()), expected.at("element_spec"));
   compare_text(verdict, "the iterator's element_spec", cat(dataset->iterator().element_spec()),
                expected.at("element_spec"));
-  const Steps steps = take(*dataset, inputs);
+  const Steps steps = take(*dataset, inputs, expected);
   if (!verdict.differs("steps")) compare_steps(file, verdict, "steps", steps, expected.at("steps"));
   Json optional_steps = expected.at("optional_steps");
   if (optional_steps.is_array() && !verdict.differs("optional_steps")) {

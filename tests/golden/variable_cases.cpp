@@ -195,14 +195,20 @@ void run_matrix_case(const GoldenFile& file, const Json& entry, const std::strin
     return key.empty() ? which.at("expected") : which.at("expected").at(key);
   };
   const Json& expected = expected_of(entry);
-  const at::ScalarType dtype = names[4] == "float32" ? at::kFloat
-                               : names[4] == "int32" ? at::kInt
-                                                     : at::kBool;
+  const Json& inputs = entry.at("inputs");
+  const std::string dtype_name = inputs.value("dtype", "float32");
+  const at::ScalarType dtype = dtype_name == "float32" ? at::kFloat
+                               : dtype_name == "int32" ? at::kInt
+                                                       : at::kBool;
+  const auto aggregation = inputs.at("aggregation").get<std::string>();
   auto make = [&] {
     const Tensor initial = at::scalar_tensor(dtype == at::kBool ? 1 : 10, at::TensorOptions(dtype));
-    return Variable(initial, {.name = "v",
-                              .synchronization = synchronization_named(names[2]),
-                              .aggregation = aggregation_named(names[3])});
+    VariableOptions options{
+        .name = "v",
+        .synchronization = synchronization_named(inputs.at("synchronization").get<std::string>()),
+        .aggregation = aggregation_named(aggregation)};
+    if (inputs.contains("trainable")) options.trainable = inputs.at("trainable").get<bool>();
+    return Variable(initial, options);
   };
   if (!expected.at("create").is_string())
     return expect_error("create", expected.at("create"), verdict, make);
@@ -231,7 +237,7 @@ void run_matrix_case(const GoldenFile& file, const Json& entry, const std::strin
   if (!expected.contains("rows")) return;
   const Json* rows = &expected.at("rows");
   if (rows->is_string()) {  // "as ON_WRITE"
-    const std::string other = cat(names[0], "/variable/ON_WRITE/", names[3], "/", names[4]);
+    const std::string other = cat(names[0], "/variable/ON_WRITE/", aggregation, "/", dtype_name);
     rows = nullptr;
     for (const Json& candidate : file.cases()) {
       if (candidate.at("name") == other) rows = &expected_of(candidate).at("rows");
