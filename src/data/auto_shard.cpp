@@ -264,6 +264,12 @@ PlanPtr auto_shard(PlanPtr plan, AutoShardPolicy policy, int num_workers, int in
   return shard;
 }
 
+bool shares_out_pieces(const Plan& plan, const InputWorkers& workers) {
+  const Place place{workers.num_workers, workers.worker};
+  return decided(plan, plan.options().experimental_distribute.auto_shard_policy, place) ==
+         AutoShardPolicy::kData;
+}
+
 PlanPtr worker_pieces(PlanPtr plan, const InputWorkers& workers) {
   const Place place{workers.num_workers, workers.worker};
   check(plan->options().experimental_distribute.auto_shard_policy, place);

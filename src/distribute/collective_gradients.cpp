@@ -9,8 +9,10 @@
 #include <bit>
 
 #include "collectives/rendezvous.h"
+#include "distribute/collective_all_reduce.h"
 #include "distribute/context_stack.h"
 #include "distribute/cross_device_ops_packs.h"
+#include "distribute/worker_group.h"
 #include "tutti/distribute/strategy.h"
 #include "tutti/tensor/tensor_spec.h"
 
@@ -24,7 +26,11 @@ using torch::autograd::variable_list;
 
 /// True when the replicas can do together what the strategy's algorithm does.
 bool sums_together(const ReplicaContext& context) {
-  const CrossDeviceOps& ops = context.strategy().cross_device_ops();
+  const Strategy& strategy = context.strategy();
+  const CrossDeviceOps& ops =
+      strategy.workers() == nullptr
+          ? strategy.cross_device_ops()
+          : static_cast<const CollectiveAllReduce&>(strategy.cross_device_ops()).local();
   return typeid(ops) == typeid(ReductionToOneDevice) &&
          static_cast<const ReductionToOneDevice&>(ops).is_plain();
 }
@@ -122,14 +128,34 @@ std::vector<Tensor> all_reduced(const ReplicaCall& call, ReduceOp op, std::vecto
   return call.context.merge_call(merge_fn, values);
 }
 
+std::string text(const Tensor& value) {
+  return cat(dtype_name(value.scalar_type()), " ", shape_text(value.sizes()));
+}
+
+/// The same over the workers. Every replica throws.
+void check_agreement_of_workers(const ReplicaCall& call, const std::vector<Tensor>& values) {
+  collectives::Communicator& group = call.context.communicator();
+  std::vector<std::string> texts;
+  for (const Tensor& value : values) texts.push_back(text(value));
+  const std::string mine = join(texts, ", ");
+  const Tensor hashes =
+      group.all_gather(at::full({1, 1, 1, 1}, hash_of(mine), at::kLong), call.options);
+  if (hashes.eq(hash_of(mine)).all().item<bool>()) return;
+  const std::vector<std::string> all = gather_texts(group, mine, call.options);
+  std::size_t other = 0;
+  while (other + 1 < all.size() && all[other] == all[0]) ++other;
+  throw InvalidArgument(cat("all_reduce: ", all[0], " on replica 0 and ", all[other],
+                            " on replica ", other,
+                            ", expected the same structure, shapes and dtypes on every replica; "
+                            "pad them, or use all_gather"));
+}
+
 /// A pack of one replica could fit another's by accident: the tensors are compared one by one.
 void check_agreement(const ReplicaCall& call, const std::vector<Tensor>& values) {
+  if (call.context.strategy().workers() != nullptr) return check_agreement_of_workers(call, values);
   collectives::Rendezvous& rendezvous = call.context.rendezvous();
   if (rendezvous.size() == 1) return;
   const int rank = call.context.local_replica_id();
-  auto text = [](const Tensor& value) {
-    return cat(dtype_name(value.scalar_type()), " ", shape_text(value.sizes()));
-  };
   rendezvous.meet(rank, {"all_reduce of a nest", &values}, call.options.timeout());
   const auto& first = *static_cast<const std::vector<Tensor>*>(rendezvous.call_of(0).payload);
   std::string difference;

@@ -134,14 +134,14 @@ Tensor CrossDeviceOps::reduce(AnyReduceOp op, const PerReplica<Tensor>& value) c
 Mirrored<IndexedSlices> CrossDeviceOps::reduce(AnyReduceOp op,
                                                const PerReplica<IndexedSlices>& value,
                                                const Destinations& destinations,
-                                               const CommunicationOptions&) const {
+                                               const CommunicationOptions& options) const {
   check_value(value);
   at::NoGradGuard no_grad;
   std::vector<IndexedSlices> parts(value.values().begin(), value.values().end());
   if (ReduceOp(op) == ReduceOp::kMean) {
     for (IndexedSlices& part : parts) part.values = for_mean(part.values);
   }
-  const IndexedSlices joined = collectives::local_reduce(op, parts);
+  const IndexedSlices joined = join_slices(op, parts, options);
   const auto values =
       checked(*this, broadcast_implementation(joined.values, destinations), destinations);
   const auto indices =
@@ -221,6 +221,11 @@ std::vector<Mirrored<Tensor>> CrossDeviceOps::batch_reduce_implementation(
 Mirrored<Tensor> CrossDeviceOps::broadcast_implementation(const Tensor& tensor,
                                                           const Destinations& destinations) const {
   return spread(tensor, destinations.devices());
+}
+
+IndexedSlices CrossDeviceOps::join_slices(ReduceOp op, const std::vector<IndexedSlices>& parts,
+                                          const CommunicationOptions&) const {
+  return collectives::local_reduce(op, parts);
 }
 
 // ---- ReductionToOneDevice

@@ -19,9 +19,10 @@ class DealingPlan : public DistributedPlan {
   /// One stream from which the replicas draw in turn, or one for each. `batches`: of the global
   /// size, of which the stream has the pieces; null: a stream's batches are a replica's.
   DealingPlan(std::vector<data::PlanPtr> streams, data::PlanPtr batches,
-              std::vector<DeviceName> devices, const InputOptions& options)
+              std::vector<DeviceName> devices, const InputOptions& options, int num_workers)
       : streams_(std::move(streams)),
         batches_(std::move(batches)),
+        num_workers_(num_workers),
         dealing_(std::make_shared<Dealing>()) {
     dealing_->devices = std::move(devices);
     dealing_->fetch_to_device = options.fetch_to_device.value_or(true);
@@ -45,15 +46,15 @@ class DealingPlan : public DistributedPlan {
     const int64_t steps = cardinality();
     std::string text = steps == data::kInfinite ? "without end" : "unknown before a pass has ended";
     if (steps >= 0) text = steps_rule(steps, replicas);
+    const int all = replicas * num_workers_;
     if (batches_) {
-      if (const auto batch = batches_->batch_size()) text += "; " + batch_text(*batch, replicas);
+      if (const auto batch = batches_->batch_size()) text += "; " + batch_text(*batch, all);
       return text;
     }
     if (const auto batch = streams_[0]->batch_size()) {
-      text += replicas == 1
-                  ? cat("; a global batch of ", *batch)
-                  : cat("; a global batch of ", replicas, " * ", *batch, " = ", replicas * *batch,
-                        ", ", *batch, " rows for each of ", replicas, " replicas");
+      text += all == 1 ? cat("; a global batch of ", *batch)
+                       : cat("; a global batch of ", all, " * ", *batch, " = ", all * *batch, ", ",
+                             *batch, " rows for each of ", all, " replicas");
     }
     return text;
   }
@@ -130,6 +131,7 @@ class DealingPlan : public DistributedPlan {
 
   std::vector<data::PlanPtr> streams_;
   data::PlanPtr batches_;
+  int num_workers_;
   std::shared_ptr<Dealing> dealing_;
   bool accelerators_ = false;
   int64_t buffer_size_ = 0;
@@ -167,7 +169,7 @@ std::shared_ptr<DistributedPlan> make_rebatched_plan(data::PlanPtr plan,
   check_options("distribute_dataset", options);
   std::vector<data::PlanPtr> streams{data::worker_pieces(plan, workers)};
   return std::make_shared<DealingPlan>(std::move(streams), std::move(plan), std::move(devices),
-                                       options);
+                                       options, workers.num_workers);
 }
 
 std::shared_ptr<DistributedPlan> make_plans_from_function(
@@ -195,7 +197,11 @@ std::shared_ptr<DistributedPlan> make_plans_from_function(
                 "]: it has no elements; look at how dataset_fn uses its InputContext, and at "
                 "filter, take, skip and drop_remainder");
   }
-  return std::make_shared<DealingPlan>(std::move(streams), nullptr, std::move(devices), options);
+  const int workers = options.replication_mode == InputReplicationMode::kPerWorker
+                          ? context.num_input_pipelines()
+                          : 1;
+  return std::make_shared<DealingPlan>(std::move(streams), nullptr, std::move(devices), options,
+                                       workers);
 }
 
 Nest DistributedIterator::save() const {
@@ -220,16 +226,18 @@ std::string steps_formula(int64_t count, const char* of_what, int64_t by, int64_
   return cat("ceil(", count, " ", of_what, " / ", by, ") = ", steps);
 }
 
-DistributedSpec::DistributedSpec(SpecNest replica_spec, int num_local_replicas)
-    : replica_spec_(std::move(replica_spec)), num_local_replicas_(num_local_replicas) {}
+DistributedSpec::DistributedSpec(SpecNest replica_spec, int num_local_replicas, bool is_alone)
+    : replica_spec_(std::move(replica_spec)),
+      num_local_replicas_(num_local_replicas),
+      is_alone_(is_alone) {}
 
 std::string DistributedSpec::to_string() const {
   constexpr std::size_t kColumns = 80;
   auto leaf_text = [this](const TensorSpec& leaf, const char* separator) {
-    if (num_local_replicas_ == 1) return leaf.to_string();
+    if (num_local_replicas_ == 1 && is_alone_) return leaf.to_string();
     std::string text = "PerReplicaSpec(";
     for (int i = 0; i < num_local_replicas_; ++i) text += (i ? separator : "") + leaf.to_string();
-    return text + ")";
+    return text + (num_local_replicas_ == 1 ? ",)" : ")");  // Python's tuple of one
   };
   const std::string line = layout_nest_text(
       replica_spec_.map_leaves([&](const TensorSpec& leaf) { return leaf_text(leaf, ", "); }),

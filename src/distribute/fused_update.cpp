@@ -16,6 +16,10 @@
 // Gradients of sparse layout are first joined, each variable's by one replica
 // (fused_update_rows.h); the pass then takes the rows where it would take the sum.
 //
+// With several workers the local replicas first write the sums of their shares into one buffer,
+// which is added up over the workers (fused_update_workers.h); what comes of it is then the only
+// gradient.
+//
 // Variables without one float or double CPU storage (split, other dtypes, GPUs) are updated by
 // replica 0 with tensor operations.
 
@@ -26,6 +30,7 @@
 
 #include "distribute/context_stack.h"
 #include "distribute/fused_update_impl.h"
+#include "distribute/fused_update_workers.h"
 #include "tutti/base/log.h"
 #include "tutti/tensor/flat_buffer.h"
 #include "tutti/tensor/tensor_spec.h"
@@ -69,8 +74,8 @@ Tensor UpdateRule::initial_slot(std::size_t /*slot*/, std::size_t /*variable*/,
 
 Meeting::Meeting(Strategy& strategy) {
   ReplicaContext* context = get_replica_context();
-  if (context == nullptr || &context->strategy() != &strategy || context->rendezvous().size() == 1)
-    return;
+  inside_ = context != nullptr && &context->strategy() == &strategy;
+  if (!inside_ || context->rendezvous().size() == 1) return;
   rendezvous_ = &context->rendezvous();
   rank_ = context->local_replica_id();
   size_ = rendezvous_->size();
@@ -82,6 +87,9 @@ void Meeting::meet(const char* operation, const void* payload) const {
 void Meeting::leave() const {
   if (rendezvous_ != nullptr) rendezvous_->leave(rank_, collectives::kDefaultTimeout);
 }
+
+FusedUpdate::Impl::Impl() = default;
+FusedUpdate::Impl::~Impl() = default;
 
 FusedUpdate::FusedUpdate(std::vector<Variable> variables, std::shared_ptr<UpdateRule> rule,
                          GradientClipping clipping, std::vector<bool> decay)
@@ -95,6 +103,10 @@ FusedUpdate::FusedUpdate(std::vector<Variable> variables, std::shared_ptr<Update
     impl_->items.push_back(
         {&state, impl_->variables[i].numel(), 0, false, i < decay.size() ? decay[i] : true});
     impl_->constrained = impl_->constrained || state.constraint != nullptr;
+  }
+  if (!impl_->items.empty()) {
+    if (WorkerGroup* workers = impl_->items[0].state->strategy->workers())
+      impl_->over_workers = std::make_unique<Impl::OverWorkers>(*impl_, *workers);
   }
   impl_->rule->bind(impl_->variables);
   impl_->pack_weights();
@@ -145,9 +157,13 @@ void FusedUpdate::Impl::make_slots() {
       options.name = cat(item.state->name, "/", name);
       at::NoGradGuard no_grad;
       const Tensor initial = rule->initial_slot(slot, column.size(), item.state->components[0]);
-      column.push_back(initial.defined() ? Variable(tutti::internal::make_variable_state(
-                                               initial, options, *item.state->strategy))
-                                         : Variable());
+      if (!initial.defined()) {
+        column.emplace_back();
+        continue;
+      }
+      Strategy& strategy = *item.state->strategy;
+      column.push_back(Variable(tutti::internal::make_variable_state(
+          tutti::internal::agreed_initial_value(initial, options, strategy), options, strategy)));
     }
     slots.push_back(std::move(column));
   }
@@ -303,7 +319,10 @@ bool FusedUpdate::apply(const std::vector<Tensor>& gradients, const UpdateOption
   const int rank = meeting.rank();
   const int size = meeting.size();
   if (rank == 0) impl.rule->begin_step(impl.iterations);
-  const Impl::Contributions all = impl.gather(meeting, kOperation, gradients, options);
+  const Impl::Contributions local = impl.gather(meeting, kOperation, gradients, options);
+  const bool over_workers = impl.over_workers && meeting.inside() && options.sum_replicas;
+  const Impl::Contributions all =
+      over_workers ? impl.over_workers->sum(meeting, kOperation, local) : local;
   Impl::Contribution& mine = impl.contributions[static_cast<std::size_t>(rank)];
   if (!impl.has_any_gradient(all)) {
     if (options.may_be_empty && rank == 0) ++impl.iterations;
@@ -312,12 +331,13 @@ bool FusedUpdate::apply(const std::vector<Tensor>& gradients, const UpdateOption
     throw InvalidArgument(cat("apply_gradients: no gradient for any of the ", impl.items.size(),
                               " variables, expected at least one; does the loss depend on them?"));
   }
-  const bool any_rows = impl.join_rows_together(meeting, kOperation, all);
+  const bool any_rows = over_workers ? impl.over_workers->any_rows()
+                                     : impl.join_rows_together(meeting, kOperation, all);
   if (impl.clips_by_norm()) {
     impl.measure(all, rank, size, mine);
     meeting.meet_again(kOperation, &mine);
   }
-  impl.find_scales(all, options.scale, mine.scales);
+  impl.find_scales(local, options.scale, mine.scales);
   impl.update_share(all, rank, size, mine.scales);
   impl.update_whole_variables(all, rank, size, mine.scales);
   if (rank == 0) {
@@ -341,14 +361,18 @@ bool FusedUpdate::all_finite(const std::vector<Tensor>& gradients, bool sum_repl
   at::NoGradGuard no_grad;
   constexpr const char* kCheck = "apply_gradients (finite test)";
   const Meeting meeting(*impl.items[0].state->strategy);
-  const Impl::Contributions all =
+  const Impl::Contributions local =
       impl.gather(meeting, kCheck, gradients, {.sum_replicas = sum_replicas});
-  const bool any_rows = impl.join_rows_together(meeting, kCheck, all);
+  const bool over_workers = impl.over_workers && meeting.inside() && sum_replicas;
+  const Impl::Contributions all =
+      over_workers ? impl.over_workers->sum(meeting, kCheck, local) : local;
+  const bool any_rows =
+      over_workers ? impl.over_workers->any_rows() : impl.join_rows_together(meeting, kCheck, all);
   Impl::Contribution& mine = impl.contributions[static_cast<std::size_t>(meeting.rank())];
   mine.finite = impl.is_share_finite(all, meeting.rank(), meeting.size());
   meeting.meet_again(kCheck, &mine);
   bool finite = true;
-  for (const Impl::Contribution* contribution : all) finite = finite && contribution->finite;
+  for (const Impl::Contribution* contribution : local) finite = finite && contribution->finite;
   meeting.leave();
   impl.forget(meeting, any_rows);
   return finite;

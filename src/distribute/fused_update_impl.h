@@ -20,6 +20,8 @@ class Meeting {
   explicit Meeting(Strategy& strategy);
   int rank() const { return rank_; }
   int size() const { return size_; }
+  /// In a replica of the strategy.
+  bool inside() const { return inside_; }
   void meet(const char* operation, const void* payload) const;
   void leave() const;
   /// Everybody is through with what came before it.
@@ -32,9 +34,11 @@ class Meeting {
   collectives::Rendezvous* rendezvous_ = nullptr;
   int rank_ = 0;
   int size_ = 1;
+  bool inside_ = false;
 };
 
-/// fused_update.cpp makes it and drives the steps, fused_update_pass.cpp does them.
+/// fused_update.cpp makes it and drives the steps, fused_update_pass.cpp does them,
+/// fused_update_workers.cpp adds up over workers.
 struct FusedUpdate::Impl {
   static constexpr int64_t kChunk = 2048;
   /// Shares are cut on multiples of this: no cache line of floats is written by two replicas.
@@ -67,6 +71,12 @@ struct FusedUpdate::Impl {
     int owner = 0;
   };
 
+  /// Adds the gradients up over the workers; only where there are several.
+  class OverWorkers;
+
+  Impl();
+  ~Impl();
+
   std::vector<Variable> variables;
   std::shared_ptr<UpdateRule> rule;
   GradientClipping clipping;
@@ -80,6 +90,7 @@ struct FusedUpdate::Impl {
   std::vector<Tensor> whole_gradients;           // by variable: room for the sum where one needs it
   std::vector<std::vector<Tensor>> whole_slots;  // by variable: what update_whole is handed
   bool constrained = false;                      // some variable has a constraint
+  std::unique_ptr<OverWorkers> over_workers;     // null with one worker
   int64_t iterations = 0;
 
   bool clips_by_norm() const {
@@ -115,6 +126,12 @@ struct FusedUpdate::Impl {
     }
   }
   void join_rows(const Contributions& all, int rank, int size);
+  /// The replicas' sums of this replica's share, each where `target(item)` says; null: nowhere.
+  void write_sums(const Contributions& all, int rank, int size,
+                  FunctionRef<void*(std::size_t)> target) const;
+  template <class Scalar>
+  void write_sum(const Contributions& all, std::size_t item, int64_t begin, int64_t end,
+                 Scalar* out) const;
   const RowGradient* rows_of(std::size_t item) const {
     return row_gradients[item].is_rows() ? &row_gradients[item] : nullptr;
   }

@@ -138,6 +138,33 @@ void FusedUpdate::Impl::add_squares(const Contributions& all, std::size_t item, 
   }
 }
 
+template <class Scalar>
+void FusedUpdate::Impl::write_sum(const Contributions& all, std::size_t item, int64_t begin,
+                                  int64_t end, Scalar* out) const {
+  const auto parts = parts_of<Scalar>(all, item);
+  if (parts.empty()) return std::fill(out + begin, out + end, Scalar{0});
+  for (int64_t at = begin; at < end; at += kChunk) {
+    const int64_t n = std::min(kChunk, end - at);
+    const Scalar* sum = summed<Scalar>(parts, at, n, 1, std::nullopt, out + at);
+    if (sum != out + at) std::copy_n(sum, n, out + at);
+  }
+}
+
+void FusedUpdate::Impl::write_sums(const Contributions& all, int rank, int size,
+                                   FunctionRef<void*(std::size_t)> target) const {
+  const auto write = [&](std::size_t i, int64_t from, int64_t to) {
+    void* out = target(i);
+    if (out == nullptr) return;
+    if (items[i].state->components[0].scalar_type() == at::kFloat) {
+      write_sum<float>(all, i, from, to, static_cast<float*>(out));
+    } else {
+      write_sum<double>(all, i, from, to, static_cast<double*>(out));
+    }
+  };
+  for_share(rank, size, write);
+  for_whole(rank, size, [&](std::size_t i) { write(i, 0, items[i].numel); });
+}
+
 /// Joins the gradients of each variable for which a replica brought rows. The variables are dealt
 /// out: this replica does its own.
 void FusedUpdate::Impl::join_rows(const Contributions& all, int rank, int size) {

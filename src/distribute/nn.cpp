@@ -108,7 +108,8 @@ Variable adopt_parameters(const std::string& name, std::vector<Tensor> parameter
   options.name = name;
   options.trainable = parameters[0].requires_grad();
   distribute::Strategy& strategy = distribute::get_strategy();
-  const Tensor initial = parameters[0].detach();
+  const Tensor initial =
+      tutti::internal::agreed_initial_value(parameters[0].detach(), options, strategy);
   return Variable(
       tutti::internal::make_variable_state(initial, options, strategy, std::move(parameters)));
 }
@@ -121,7 +122,8 @@ Variable adopt_buffers(const std::string& name, std::vector<Tensor> buffers) {
   options.trainable = false;
   options.synchronization = VariableSynchronization::kOnRead;
   options.aggregation = VariableAggregation::kOnlyFirstReplica;
-  const Tensor initial = buffers[0].detach();
+  const Tensor initial =
+      tutti::internal::agreed_initial_value(buffers[0].detach(), options, strategy);
   return Variable(
       tutti::internal::make_variable_state(initial, options, strategy, std::move(buffers)));
 }

@@ -9,6 +9,7 @@
 #include "base/environment.h"
 #include "collectives/in_process.h"
 #include "distribute/context_stack.h"
+#include "distribute/replica_group.h"
 #include "tensor/cpu_memory.h"
 #include "tutti/base/log.h"
 #include "tutti/distribute/strategy.h"
@@ -102,6 +103,8 @@ ReplicaPool::ReplicaPool(Strategy& strategy, const std::vector<DeviceName>& devi
       group_(collectives::make_in_process_group(rendezvous_)),
       failed_(devices.size()) {
   keep_freed_memory();
+  if (WorkerGroup* workers = strategy.workers())
+    group_ = make_replica_group(std::move(group_), *workers);
   const int replicas = static_cast<int>(devices.size());
   if (replicas > 1 && environment_flag("TUTTI_SEQUENTIAL_REPLICAS")) {
     baton_ = std::make_unique<Baton>(replicas);

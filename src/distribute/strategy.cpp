@@ -7,10 +7,12 @@
 
 #include "base/mutex.h"
 #include "data/element_scope.h"
+#include "distribute/collective_all_reduce.h"
 #include "distribute/context_stack.h"
 #include "distribute/distributed_plans.h"
 #include "distribute/thread_team.h"
 #include "distribute/variable_registry.h"
+#include "distribute/worker_group.h"
 #include "tutti/base/seed.h"
 
 namespace tutti::distribute {
@@ -59,6 +61,10 @@ AnyCrossDeviceOps default_cross_device_ops(const std::vector<DeviceName>& device
   return nccl ? AnyCrossDeviceOps(NcclAllReduce()) : AnyCrossDeviceOps(ReductionToOneDevice());
 }
 
+int count_workers(const std::shared_ptr<WorkerGroup>& workers) {
+  return workers == nullptr ? 1 : workers->num_workers();
+}
+
 at::Generator new_generator(const DeviceName& device) {
   if (device.kind == DeviceName::Kind::kCpu) return at::detail::createCPUGenerator();
   return at::detail::getCUDAHooks().getNewGenerator(device.torch_device().index());
@@ -67,8 +73,10 @@ at::Generator new_generator(const DeviceName& device) {
 
 Strategy::Strategy(std::vector<DeviceName> devices, Settings settings)
     : devices_(std::move(devices)),
-      num_replicas_(static_cast<int>(devices_.size())),
-      threads_per_replica_(std::max(1, available_cores() / std::max(1, num_replicas_))),
+      workers_(std::move(settings.workers)),
+      num_replicas_(num_local_replicas() * count_workers(workers_)),
+      first_replica_id_(workers_ == nullptr ? 0 : workers_->worker() * num_local_replicas()),
+      threads_per_replica_(std::max(1, available_cores() / std::max(1, num_local_replicas()))),
       is_default_(settings.is_default),
       has_own_cross_device_ops_(static_cast<bool>(settings.cross_device_ops)),
       cross_device_ops_(std::move(settings.cross_device_ops)),
@@ -78,6 +86,11 @@ Strategy::Strategy(std::vector<DeviceName> devices, Settings settings)
       random_(std::make_unique<Random>(devices_.size())) {
   if (!cross_device_ops_) cross_device_ops_ = default_cross_device_ops(devices_);
   cross_device_ops_->check_devices(devices_);
+  if (workers_ == nullptr) return;
+  cross_device_ops_ = CollectiveAllReduce(cross_device_ops_, workers_);
+  workers_->set_options(communication_options_);
+  // Nobody goes on before all are there.
+  workers_->agree("strategy", cat("one of ", num_local_replicas(), " replicas a worker"));
 }
 
 Strategy::~Strategy() {
@@ -158,7 +171,13 @@ void Strategy::run_replicas(FunctionRef<void(int)> body) {
     ~Release() { flag.store(false, std::memory_order_release); }
   } release{in_use_};
   random_->begin_run();
+  if (workers_ != nullptr) return workers_->guarded([&] { run_on_replicas(body); });
   run_on_replicas(body);
+}
+
+InputContext Strategy::input_context() const {
+  if (workers_ == nullptr) return InputContext(1, 0, num_replicas_);
+  return InputContext(workers_->num_workers(), workers_->worker(), num_replicas_);
 }
 
 void Strategy::on_replica_team(FunctionRef<void()> body) const {
@@ -169,32 +188,53 @@ void Strategy::on_replica_team(FunctionRef<void()> body) const {
 
 std::shared_ptr<DistributedPlan> Strategy::distribute_plan(std::shared_ptr<const data::Plan> plan,
                                                            const InputOptions& options) {
-  return make_rebatched_plan(std::move(plan),
-                             {.num_workers = 1, .replicas_per_worker = num_replicas_, .worker = 0},
-                             devices_, options);
+  const data::InputWorkers place{.num_workers = count_workers(workers_),
+                                 .replicas_per_worker = num_local_replicas(),
+                                 .worker = workers_ == nullptr ? 0 : workers_->worker()};
+  if (workers_ == nullptr) return make_rebatched_plan(std::move(plan), place, devices_, options);
+  std::shared_ptr<DistributedPlan> distributed;
+  workers_->guarded([&] {
+    distributed = rebatched_over_workers(std::move(plan), place, devices_, options, workers_);
+  });
+  return distributed;
 }
 
 std::shared_ptr<DistributedPlan> Strategy::distribute_plans_from_function(
     FunctionRef<std::shared_ptr<const data::Plan>(const InputContext&)> dataset_fn,
     const InputOptions& options) {
-  return make_plans_from_function(dataset_fn, input_context(), devices_, options);
+  if (workers_ == nullptr)
+    return make_plans_from_function(dataset_fn, input_context(), devices_, options);
+  std::shared_ptr<DistributedPlan> distributed;
+  workers_->guarded([&] {
+    distributed =
+        from_function_over_workers(dataset_fn, input_context(), devices_, options, workers_);
+  });
+  return distributed;
 }
 
 std::string Strategy::summary() const {
+  const int local = num_local_replicas();
   const bool one = num_replicas_ == 1;
+  const bool one_here = local == 1;
+  const bool on_cpu = devices_[0].kind == DeviceName::Kind::kCpu;
   std::string why = has_own_cross_device_ops_ ? "as asked for" : "the default";
   if (one) why = "one replica: nothing to reduce";
-  if (!one && !has_own_cross_device_ops_ && devices_[0].kind == DeviceName::Kind::kCpu)
+  if (!one && !has_own_cross_device_ops_ && on_cpu)
     why = "the default of CPU devices: in process, in replica order";
+  if (workers_ != nullptr) why = "in each worker first, then over the workers";
   std::string variables = "one component a replica";
-  if (one) variables = cat("on ", devices_[0]);
+  if (one_here) variables = cat("on ", devices_[0]);
   if (parameter_device_) variables = cat("one copy, on ", *parameter_device_);
-  if (!one && !parameter_device_ && devices_[0].kind == DeviceName::Kind::kCpu)
+  if (!one_here && !parameter_device_ && on_cpu)
     variables += ", which share one copy while they are equal";
-  return cat(name(), ": ", num_replicas_, one ? " replica on " : " replicas on ",
-             join(devices_, ", "), "\n  threads: ", threads_per_replica_, " of ", available_cores(),
-             " cores for each replica\n  reduction: ", cross_device_ops().name(), " (", why,
-             ")\n  variables: ", variables, "\n  batch: ",
+  if (workers_ != nullptr) variables += "; they begin as the chief's";
+  std::string head = cat(name(), ": ", num_replicas_, one ? " replica on " : " replicas on ");
+  if (workers_ != nullptr)
+    head += cat(workers_->num_workers(), " workers, of which this is worker ", workers_->worker(),
+                workers_->is_chief() ? ", the chief, on " : ", on ");
+  return cat(head, join(devices_, ", "), "\n  threads: ", threads_per_replica_, " of ",
+             available_cores(), " cores for each replica\n  reduction: ", cross_device_ops().name(),
+             " (", why, ")\n  variables: ", variables, "\n  batch: ",
              one ? std::string("the global batch is the replica's")
                  : cat("a global batch is cut among ", num_replicas_, " replicas, ceil(global / ",
                        num_replicas_,

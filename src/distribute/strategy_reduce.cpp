@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "collectives/local_reduce.h"
+#include "distribute/worker_group.h"
 #include "tutti/distribute/strategy.h"
 
 namespace tutti::distribute {
@@ -70,6 +71,17 @@ Tensor Strategy::reduce(AnyReduceOp op, const Mirrored<Tensor>& value) {
 }
 
 Tensor Strategy::reduce(AnyReduceOp op, const Tensor& value) {
+  if (workers_ != nullptr) {
+    // One value a worker, as TensorFlow has it.
+    check_cross_replica("reduce");
+    if (!value.defined())
+      throw InvalidArgument(cat("reduce [", name(), "]: an undefined tensor, expected a value"));
+    Tensor sum = value.detach().clone(at::MemoryFormat::Contiguous);
+    if (ReduceOp(op) == ReduceOp::kMean && !sum.is_floating_point() && !sum.is_complex())
+      sum = sum.to(at::kDouble);
+    workers_->all_reduce(sum, op, communication_options_);
+    return sum;
+  }
   check_same_everywhere(op, "a tensor that is no PerReplica");
   return value.detach();
 }
@@ -113,21 +125,29 @@ Tensor Strategy::reduce(AnyReduceOp op, const PerReplica<Tensor>& value,
   }
   Tensor sum = reduce(ReduceOp::kSum, PerReplica<Tensor>(std::move(sums)));
   if (ReduceOp(op) == ReduceOp::kSum) return sum;
-  const Tensor count = collectives::local_reduce(ReduceOp::kSum, counts);
+  Tensor count = collectives::local_reduce(ReduceOp::kSum, counts);
+  if (workers_ != nullptr) workers_->all_reduce(count, ReduceOp::kSum, communication_options_);
   if (!sum.is_floating_point() && !sum.is_complex()) sum = sum.to(at::kDouble);
   return sum / count.to(sum.device());
 }
 
-Tensor Strategy::gather(const Tensor& value, int64_t) {
+Tensor Strategy::gather(const Tensor& value, int64_t axis) {
   check_cross_replica("gather", "use get_replica_context()->all_gather");
-  return value.detach();
+  if (workers_ == nullptr) return value.detach();
+  if (!value.defined() || axis < -value.dim() || axis >= value.dim()) {
+    throw InvalidArgument(cat("gather [", name(), "]: axis ", axis, " of a tensor of shape ",
+                              value.defined() ? shape_text(value.sizes()) : "undefined",
+                              ", expected an axis below the rank, and no scalar"));
+  }
+  at::NoGradGuard no_grad;
+  return gather_over_workers(value.detach(), axis);
 }
 
 Tensor Strategy::gather(const DistributedValues<Tensor>& value, int64_t axis) {
   check_cross_replica("gather", "use get_replica_context()->all_gather");
   check_components("gather", value.size());
   const Tensor& first = value[0];
-  if (value.size() == 1 && first.dim() == 0) return first.detach().clone();
+  if (num_replicas_ == 1 && first.dim() == 0) return first.detach().clone();
   at::NoGradGuard no_grad;
   std::vector<Tensor> parts;
   for (const Tensor& component : value.values()) {
@@ -149,7 +169,14 @@ Tensor Strategy::gather(const DistributedValues<Tensor>& value, int64_t axis) {
     }
     parts.push_back(component.detach().to(first.device()));
   }
-  return at::cat(parts, axis);
+  const Tensor here = at::cat(parts, axis);
+  return workers_ == nullptr ? here : gather_over_workers(here, axis);
+}
+
+Tensor Strategy::gather_over_workers(const Tensor& here, int64_t axis) {
+  return workers_->all_gather(here.movedim(axis, 0).contiguous(), communication_options_)
+      .movedim(0, axis)
+      .contiguous();
 }
 
 }  // namespace tutti::distribute

@@ -9,6 +9,7 @@
 #include "distribute/context_stack.h"
 #include "distribute/variable_registry.h"
 #include "distribute/variable_state.h"
+#include "distribute/worker_group.h"
 #include "tutti/tensor/flat_buffer.h"
 #include "tutti/tensor/tensor_spec.h"
 
@@ -142,20 +143,34 @@ void VariableState::note_update() {
                    std::memory_order_release);
 }
 
+namespace {
+
+/// The reduction of this worker's `values`, and over the workers.
+Tensor reduced(const Strategy& strategy, ReduceOp op, const std::vector<Tensor>& values) {
+  distribute::WorkerGroup* workers = strategy.workers();
+  if (workers == nullptr || workers->reads_locally()) return collectives::local_reduce(op, values);
+  Tensor sum = collectives::local_reduce(ReduceOp::kSum, values).contiguous();
+  workers->all_reduce(sum, ReduceOp::kSum, workers->options());
+  if (op == ReduceOp::kMean) sum.div_(static_cast<double>(strategy.num_replicas_in_sync()));
+  return sum;
+}
+
+}  // namespace
+
 Tensor VariableState::aggregated(const char* operation, const std::vector<Tensor>& values) const {
   auto refuse = [&](const auto&... parts) {
     throw InvalidArgument(cat(operation, " [", name, "]: ", parts...));
   };
   switch (aggregation) {
     case VariableAggregation::kSum:
-      if (dtype == at::kBool && values.size() > 1)
+      if (dtype == at::kBool && has_others())
         refuse("aggregation SUM of bool, expected numbers; use ONLY_FIRST_REPLICA, or int32");
-      return collectives::local_reduce(ReduceOp::kSum, values);
+      return reduced(*strategy, ReduceOp::kSum, values);
     case VariableAggregation::kMean:
-      if (!at::isFloatingType(dtype) && values.size() > 1)
+      if (!at::isFloatingType(dtype) && has_others())
         refuse("aggregation MEAN of ", dtype_name(dtype),
                ", expected a floating dtype; use SUM or ONLY_FIRST_REPLICA");
-      return collectives::local_reduce(ReduceOp::kMean, values);
+      return reduced(*strategy, ReduceOp::kMean, values);
     case VariableAggregation::kOnlyFirstReplica:
       return values[0].detach();
     case VariableAggregation::kNone:
@@ -165,6 +180,40 @@ Tensor VariableState::aggregated(const char* operation, const std::vector<Tensor
           "strategy.local_results(variable)");
   }
   return Tensor();
+}
+
+namespace {
+
+/// Without the numbers of automatic names ("dense_1"): a worker may have made other models before.
+std::string unnumbered(const std::string& name) {
+  std::string plain;
+  for (std::size_t begin = 0; begin <= name.size();) {
+    const std::size_t end = std::min(name.find('/', begin), name.size());
+    std::string part = name.substr(begin, end - begin);
+    const std::size_t last = part.find_last_not_of("0123456789");
+    if (last != std::string::npos && last + 1 < part.size() && part[last] == '_') part.resize(last);
+    plain += part + (end < name.size() ? "/" : "");
+    begin = end + 1;
+  }
+  return plain;
+}
+
+}  // namespace
+
+std::string described_to_workers(const VariableState& state) {
+  return cat("\"", unnumbered(state.name), "\", ", dtype_name(state.dtype), " ",
+             shape_text(state.shape));
+}
+
+Tensor agreed_initial_value(const Tensor& mine, const VariableOptions& options,
+                            const Strategy& strategy) {
+  distribute::WorkerGroup* workers = strategy.workers();
+  if (workers == nullptr || !mine.defined()) return mine;
+  workers->agree("Variable", cat("\"", unnumbered(options.name), "\": ",
+                                 dtype_name(mine.scalar_type()), " ", shape_text(mine.sizes()),
+                                 ", synchronization ", static_cast<int>(options.synchronization),
+                                 ", aggregation ", static_cast<int>(options.aggregation)));
+  return workers->of_first(mine);
 }
 
 StatePtr make_variable_state(const Tensor& initial_value, const VariableOptions& options,
@@ -216,7 +265,11 @@ Variable::Variable(const Tensor& initial_value, const VariableOptions& options) 
   distribute::ReplicaContext* replica = distribute::get_replica_context();
   Strategy& strategy = distribute::get_strategy();
   distribute::check_scopes_unmixed("Variable");
-  auto make = [&] { return internal::make_variable_state(initial_value, options, strategy); };
+  auto make = [&] {
+    check_options(initial_value, options, strategy);
+    return internal::make_variable_state(
+        internal::agreed_initial_value(initial_value, options, strategy), options, strategy);
+  };
   if (replica == nullptr || strategy.is_default()) {
     state_ = make();
     return;

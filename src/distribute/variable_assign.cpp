@@ -1,10 +1,12 @@
 // Assignment: the matrix of synchronization x aggregation x context.
 
+#include <bit>
 #include <cmath>
 #include <limits>
 
 #include "distribute/context_stack.h"
 #include "distribute/variable_state.h"
+#include "distribute/worker_group.h"
 #include "tutti/tensor/tensor_spec.h"
 
 namespace tutti {
@@ -42,6 +44,11 @@ void VariableState::check_aggregation(const char* operation) const {
 }
 
 void check_one_variable(const char* operation, const std::vector<const VariableState*>& states) {
+  if (distribute::WorkerGroup* workers = states[0]->strategy->workers()) {
+    bool one = true;
+    for (const VariableState* state : states) one = one && state == states[0];
+    if (one) return workers->agree(operation, cat("of ", described_to_workers(*states[0])));
+  }
   for (std::size_t r = 1; r < states.size(); ++r) {
     if (states[r] == states[0]) continue;
     throw InvalidArgument(cat(operation, ": of \"", states[0]->name, "\" on replica 0, of \"",
@@ -161,6 +168,15 @@ bool is_ambiguous_in_sum(const VariableState& state) {
                             "tensor; it is unclear whether it counts once or once a replica"));
 }
 
+/// Whether every worker brings the same number, here `value` when `number_here`.
+bool is_one_number(distribute::WorkerGroup& workers, bool number_here, const Tensor& value) {
+  std::vector<int64_t> mine{0, 0};
+  if (number_here) mine = {1, std::bit_cast<int64_t>(value.to(at::kDouble).item<double>())};
+  for (const std::vector<int64_t>& other : workers.exchange(mine))
+    number_here = number_here && other == mine;
+  return number_here;
+}
+
 Tensor aggregated(const VariableState& state, Op op, const std::vector<Part>& parts) {
   std::vector<const VariableState*> states;
   std::vector<Tensor> values;
@@ -173,11 +189,17 @@ Tensor aggregated(const VariableState& state, Op op, const std::vector<Part>& pa
     same_number = same_number && part.literal && part.value.equal(parts[0].value);
   }
   internal::check_one_variable(op_name(op), states);
+  if (distribute::WorkerGroup* workers = state.strategy->workers())
+    same_number = is_one_number(*workers, same_number, values[0]);
   if (same_number) return values[0];
   if (any_literal) {  // a number on one replica, a tensor on another
     for (Tensor& value : values) value = value.expand(state.shape).contiguous();
   }
-  return state.aggregated(op_name(op), values);
+  Tensor total = state.aggregated(op_name(op), values);
+  distribute::WorkerGroup* workers = state.strategy->workers();
+  if (workers != nullptr && state.aggregation == VariableAggregation::kOnlyFirstReplica)
+    total = workers->of_first(total);
+  return total;
 }
 
 void update_in_replica(VariableState& state, int replica, Op op, const Tensor& value,
@@ -273,7 +295,7 @@ Tensor Variable::update(Operation operation, const PerReplica<Tensor>& value) {
   const VariableState& state = this->state();
   const Op op = static_cast<Op>(operation);
   state.check_usable(op_name(op));
-  if (state.replica() < 0 && value.size() > 1) {
+  if (state.replica() < 0 && state.strategy->num_replicas_in_sync() > 1) {
     throw InvalidArgument(
         cat(op_name(op), " [", state.name, "]: a PerReplica of ", value.size(),
             " components outside replicas, expected one value for all; assign it inside run, where "

@@ -7,8 +7,7 @@ namespace tutti::internal {
 namespace {
 
 bool is_dealt_out(const VariableState& state) {
-  return state.on_read() && state.aggregation == VariableAggregation::kSum &&
-         state.components.size() > 1;
+  return state.on_read() && state.aggregation == VariableAggregation::kSum && state.has_others();
 }
 
 }  // namespace
@@ -30,10 +29,10 @@ void restore_value(const Variable& variable, const Tensor& value) {
     return;
   }
   at::NoGradGuard no_grad;
-  const auto replicas = static_cast<int64_t>(state.components.size());
+  const auto replicas = static_cast<int64_t>(state.strategy->num_replicas_in_sync());
   const Tensor share = at::div(value, replicas, /*rounding_mode=*/"floor");
   const Tensor left = value - share * replicas;
-  int64_t index = 0;
+  int64_t index = state.strategy->first_replica_id();
   state.write_all(
       [&](Tensor& component) { component.copy_(share + left.gt(index++).to(state.dtype)); });
 }

@@ -5,6 +5,7 @@
 #include "collectives/local_reduce.h"
 #include "distribute/context_stack.h"
 #include "distribute/variable_state.h"
+#include "distribute/worker_group.h"
 #include "tutti/tensor/tensor_spec.h"
 
 namespace tutti {
@@ -114,6 +115,12 @@ IndexedSlices checked(const VariableState& state, Op op, const IndexedSlices& sl
   return rows;
 }
 
+/// The workers' rows one after the other.
+IndexedSlices joined_over(distribute::WorkerGroup& workers, const IndexedSlices& rows) {
+  return {workers.all_gather(rows.values, workers.options()),
+          workers.all_gather(rows.indices, workers.options()), rows.dense_shape};
+}
+
 IndexedSlices joined(const VariableState& state, Op op, const std::vector<Part>& parts) {
   std::vector<const VariableState*> states;
   std::vector<IndexedSlices> slices;
@@ -122,15 +129,30 @@ IndexedSlices joined(const VariableState& state, Op op, const std::vector<Part>&
     slices.push_back(part.slices);
   }
   internal::check_one_variable(op_name(op), states);
-  if (state.aggregation == VariableAggregation::kOnlyFirstReplica) return slices[0];
-  if (state.aggregation == VariableAggregation::kSum)
-    return collectives::local_reduce(collectives::ReduceOp::kSum, slices);
+  distribute::WorkerGroup* workers = state.strategy->workers();
+  if (state.aggregation == VariableAggregation::kOnlyFirstReplica) {
+    if (workers == nullptr) return slices[0];
+    const bool mine = workers->is_chief();  // the others bring no rows
+    const IndexedSlices& first = slices[0];
+    return joined_over(
+        *workers, mine ? first
+                       : IndexedSlices{first.values.narrow(0, 0, 0), first.indices.narrow(0, 0, 0),
+                                       first.dense_shape});
+  }
+  if (state.aggregation == VariableAggregation::kSum) {
+    IndexedSlices rows = collectives::local_reduce(collectives::ReduceOp::kSum, slices);
+    return workers == nullptr ? rows : joined_over(*workers, rows);
+  }
   if (!at::isFloatingType(state.dtype)) {
     throw InvalidArgument(cat(op_name(op), " [", state.name, "]: aggregation MEAN of ",
                               dtype_name(state.dtype),
                               ", expected a floating dtype; use SUM or ONLY_FIRST_REPLICA"));
   }
-  return collectives::local_reduce(collectives::ReduceOp::kMean, slices);
+  if (workers == nullptr) return collectives::local_reduce(collectives::ReduceOp::kMean, slices);
+  IndexedSlices rows =
+      joined_over(*workers, collectives::local_reduce(collectives::ReduceOp::kSum, slices));
+  rows.values.div_(static_cast<double>(state.strategy->num_replicas_in_sync()));
+  return rows;
 }
 
 }  // namespace

@@ -52,9 +52,11 @@ struct VariableState {
   /// context; -1 elsewhere.
   int replica() const;
   bool in_update_context() const;
+  /// More than one replica, in whatever process.
+  bool has_others() const { return components.size() > 1 || strategy->workers() != nullptr; }
   /// True when replicas make an assignment together, as the aggregation says.
   bool is_collective() const {
-    return components.size() > 1 &&
+    return has_others() &&
            (kind == VariableKind::kAggregating ||
             (kind == VariableKind::kMirrored && aggregation != VariableAggregation::kNone));
   }
@@ -78,7 +80,8 @@ struct VariableState {
   void write_one(std::size_t index, FunctionRef<void(Tensor&)> write);
   /// Calls `write(component)` once for each copy. Only while no replica uses the variable.
   void write_all(FunctionRef<void(Tensor&)> write);
-  /// `values` of all replicas as the aggregation says; a new tensor, but for ONLY_FIRST_REPLICA.
+  /// `values` of all local replicas, and those of other workers, as the aggregation says; a new
+  /// tensor, but for ONLY_FIRST_REPLICA, which is values[0]: of this worker, without the others.
   Tensor aggregated(const char* operation, const std::vector<Tensor>& values) const;
   /// Aggregating variables cannot be assigned in a replica when the aggregation is NONE.
   void check_aggregation(const char* operation) const;
@@ -90,6 +93,14 @@ std::shared_ptr<VariableState> make_variable_state(const Tensor& initial_value,
                                                    const VariableOptions& options,
                                                    distribute::Strategy& strategy,
                                                    std::vector<Tensor> leaves = {});
+
+/// What the variable begins with: the chief's value, when all workers make the same variable,
+/// InvalidArgument otherwise.
+Tensor agreed_initial_value(const Tensor& mine, const VariableOptions& options,
+                            const distribute::Strategy& strategy);
+
+/// What workers compare of it: they may have numbered automatic names in other ways.
+std::string described_to_workers(const VariableState& state);
 
 /// Throws InvalidArgument unless all replicas brought the same variable to `operation`.
 void check_one_variable(const char* operation, const std::vector<const VariableState*>& states);

@@ -53,6 +53,14 @@ const StrategyMaker kStrategies[] = {
     {"CentralStorage1", central({"cpu:0"})},
     {"CentralStorage2", central({"cpu:0", "cpu:1"})},
     {"CentralStorage4", central({"cpu:0", "cpu:1", "cpu:2", "cpu:3"})},
+    {"MultiWorkerAlone",
+     []() -> std::shared_ptr<Strategy> {
+       return std::make_shared<MultiWorkerMirroredStrategy>(
+           MultiWorkerMirroredStrategyOptions{.devices = {"cpu:0", "cpu:1"}}, nullptr);
+     }},
+    {"MultiWorker2x1", {}, 2, 1},
+    {"MultiWorker2x2", {}, 2, 2},
+    {"MultiWorker3x1", {}, 3, 1},
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "golden/golden_file.h"
+#include "golden/workers.h"
 #include "tutti/tutti.h"
 
 namespace tutti::golden {
@@ -178,7 +179,6 @@ struct Case {
 
   std::string fn() const { return inputs.value("fn", ""); }
   std::string op() const { return inputs.at("op"); }
-  int replicas() const { return strategy.num_replicas_in_sync(); }
   /// The file writes integers as integers.
   static Tensor tensor_of(const Json& json) {
     std::vector<double> data;
@@ -196,9 +196,12 @@ struct Case {
     walk(json, 0);
     return at::tensor(data, at::kDouble).view(sizes).to(integers ? at::kInt : at::kFloat);
   }
-  static PerReplica<Tensor> per_replica_of(const Json& list) {
+  /// `list` has a piece for each replica of all workers.
+  PerReplica<Tensor> per_replica_of(const Json& list) const {
     std::vector<Tensor> components;
-    for (const Json& component : list) components.push_back(tensor_of(component));
+    for (int i = 0; i < strategy.num_local_replicas(); ++i)
+      components.push_back(
+          tensor_of(list.at(static_cast<std::size_t>(strategy.first_replica_id() + i))));
     return PerReplica<Tensor>(std::move(components));
   }
   PerReplica<Tensor> per_replica() const { return per_replica_of(inputs.at("per_replica")); }
@@ -215,7 +218,7 @@ struct Case {
     using N = NestOf<PerReplica<Tensor>>;
     std::vector<N> list{N(named("vectors"))};
     if (with_plain) {
-      const auto count = static_cast<std::size_t>(replicas());
+      const auto count = static_cast<std::size_t>(strategy.num_local_replicas());
       list.push_back(
           N(PerReplica<Tensor>(std::vector<Tensor>(count, at::scalar_tensor(2.0, at::kFloat)))));
     }
@@ -255,15 +258,15 @@ Found run_run(const Case& c) {
     }));
   if (c.what == "args_distributed")
     return found_of(strategy.run([](Tensor a, double b) { return a * 2 + b; },
-                                 Case::per_replica_of(c.inputs.at("a")),
+                                 c.per_replica_of(c.inputs.at("a")),
                                  c.inputs.at("b").get<double>()));
   if (c.what == "args_not_a_list")
     return found_of(strategy.run([](Tensor x) { return x; }, at::ones({})));
   if (c.what == "exception_in_fn") {
-    strategy.run([] {
+    return found_of(strategy.run([] {
       if (is_last()) throw InvalidArgument("boom");
-    });
-    return Found();
+      return 1;
+    }));
   }
   if (c.what == "nested_run") {
     strategy.run([&] { strategy.run([] {}); });
@@ -489,34 +492,46 @@ void with_strategy(const std::string& name, const std::function<void(Strategy&)>
   body(strategy);
 }
 
+/// One case under one strategy, or as one of its workers sees it.
+void run_case(const GoldenFile& file, const Json& entry, Strategy& strategy, const Json& expected,
+              Verdict& verdict) {
+  const std::string name = entry.at("name");
+  const std::string strategy_name = name.substr(0, name.find('/'));
+  const std::string rest = name.substr(strategy_name.size() + 1);
+  const std::string group = rest.substr(0, rest.find('/'));
+  if (group == "num_replicas")
+    return verdict.equal("num_replicas_in_sync", strategy.num_replicas_in_sync(),
+                         expected.at("num_replicas_in_sync").get<int64_t>());
+  const auto known = kGroups.find(group);
+  if (known == kGroups.end()) throw Unknown{"group " + group};
+  const Case c{file, strategy, strategy_name,
+               rest.size() > group.size() ? rest.substr(group.size() + 1) : "", entry.at("inputs")};
+  try {
+    const Found found = known->second(c);
+    if (expected.contains("error"))
+      return verdict.fail(cat("a value, expected ", expected.at("error").dump()));
+    Comparison(file, verdict).compare("value", found, expected.at("value"));
+  } catch (const Error& error) {
+    check_error(verdict, error, expected);
+  }
+}
+
 }  // namespace
 
 void run_distribute_core_case(const GoldenFile& file, const Json& entry, Verdict& verdict) {
   const std::string name = entry.at("name");
   const std::string strategy_name = name.substr(0, name.find('/'));
-  const std::string rest = name.substr(strategy_name.size() + 1);
-  const std::string group = rest.substr(0, rest.find('/'));
-  if (strategy_name.find("mwms") == 0) throw Unknown{"several processes"};
-  if (group == "variable" || group == "variable_ops")
-    return run_variable_case(file, entry, verdict);
-  const Json& expected = entry.at("expected");
+  const bool of_variables = name.find("/variable/") != std::string::npos ||
+                            name.find("/variable_ops/") != std::string::npos;
+  if (strategy_name.find("mwms") == 0) {
+    return run_on_workers(entry, verdict, [&](const Worker& worker, Verdict& found) {
+      if (of_variables) return run_variable_case_of(file, entry, worker, found);
+      run_case(file, entry, worker.strategy, worker.expected, found);
+    });
+  }
+  if (of_variables) return run_variable_case(file, entry, verdict);
   with_strategy(strategy_name, [&](Strategy& strategy) {
-    if (group == "num_replicas")
-      return verdict.equal("num_replicas_in_sync", strategy.num_replicas_in_sync(),
-                           expected.at("num_replicas_in_sync").get<int64_t>());
-    const auto known = kGroups.find(group);
-    if (known == kGroups.end()) throw Unknown{"group " + group};
-    const Case c{file, strategy, strategy_name,
-                 rest.size() > group.size() ? rest.substr(group.size() + 1) : "",
-                 entry.at("inputs")};
-    try {
-      const Found found = known->second(c);
-      if (expected.contains("error"))
-        return verdict.fail(cat("a value, expected ", expected.at("error").dump()));
-      Comparison(file, verdict).compare("value", found, expected.at("value"));
-    } catch (const Error& error) {
-      check_error(verdict, error, expected);
-    }
+    run_case(file, entry, strategy, entry.at("expected"), verdict);
   });
 }
 

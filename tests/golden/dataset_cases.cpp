@@ -2,9 +2,15 @@
 // (golden/README.md of the recordings); `next` must give both what TensorFlow's `next` gave and
 // what its get_next_as_optional gave, wherever the two are not declared different.
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
 
 #include "golden/golden_file.h"
+#include "golden/workers.h"
 #include "tutti/tutti.h"
 
 namespace tutti::golden {
@@ -40,12 +46,42 @@ Elements slices_dict(int64_t count) {
                  {"b", Nest::map({{"c", at::arange(count) + 100}})}}));
 }
 
+/// Files of lines "f<i>l<j>", i + 3 in file i, until the program ends.
+class TextFiles {
+ public:
+  TextFiles()
+      : folder_(std::filesystem::temp_directory_path() / cat("tutti_golden_lines_", ::getpid())) {
+    std::filesystem::create_directories(folder_);
+  }
+  ~TextFiles() { std::filesystem::remove_all(folder_); }
+  std::vector<std::string> paths(int64_t count) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (auto i = static_cast<int64_t>(paths_.size()); i < count; ++i) {
+      paths_.push_back((folder_ / cat("lines", i, ".txt")).string());
+      std::ofstream file(paths_.back());
+      for (int64_t j = 0; j < i + 3; ++j) file << "f" << i << "l" << j << "\n";
+    }
+    return {paths_.begin(), paths_.begin() + count};
+  }
+
+ private:
+  std::filesystem::path folder_;
+  std::mutex mutex_;
+  std::vector<std::string> paths_;
+};
+
+Elements text_files(int64_t count) {
+  static TextFiles files;  // workers are threads
+  return data::text_lines(files.paths(count));
+}
+
 std::optional<Elements> source(const Json& step, const InputContext& context) {
   const std::string name = step.at(0);
   if (name == "range") return data::range(integer(step, 1));
   if (name == "range_ctx")
     return data::range(integer(step, context.input_pipeline_id() == 0 ? 1 : 2));
   if (name == "slices_dict") return slices_dict(integer(step, 1));
+  if (name == "text_files") return text_files(integer(step, 1));
   if (name == "slices_tuple") {
     const int64_t n = integer(step, 1);
     return data::from_tensor_slices((at::arange(2 * n).to(at::kFloat) / 4).reshape({n, 2}),
@@ -234,9 +270,11 @@ void compare_steps(const GoldenFile& file, Verdict& verdict, const std::string& 
   }
 }
 
-Steps take(const distribute::DistributedDataset<Nest>& dataset, const Json& inputs) {
+Steps take(const distribute::DistributedDataset<Nest>& dataset, const Json& inputs,
+           const Json& expected) {
   Steps steps;
-  const auto limit = inputs.value("max_steps", std::size_t{1000});
+  auto limit = inputs.value("max_steps", std::size_t{1000});
+  if (dataset.cardinality() == data::kInfinite) limit = expected.at("steps").size();
   auto iterator = dataset.iterator();
   while (steps.size() < limit) {
     auto step = iterator.get_next_as_optional();
@@ -264,18 +302,17 @@ void compare_error(Verdict& verdict, const Json& expected, const Error& error) {
   const bool agrees = name == "ValueError"            ? error.code() == ErrorCode::kInvalidArgument
                       : name == "NotImplementedError" ? error.code() == ErrorCode::kUnimplemented
                       : name == "IndexError"          ? error.code() == ErrorCode::kOutOfRange
+                      : name == "NotFoundError"       ? error.code() == ErrorCode::kNotFound
                                                       : false;
   if (!agrees) verdict.fail(cat(error.what(), ", expected ", name));
 }
 
-void run_dataset(const GoldenFile& file, const Json& entry, Verdict& verdict) {
-  const Json& inputs = entry.at("inputs");
-  const Json& expected = entry.at("expected");
-  const NamedStrategy strategy(inputs.at("strategy"));
+void run_dataset(const GoldenFile& file, const Json& inputs, const Json& expected,
+                 Strategy& strategy, Verdict& verdict) {
   std::vector<InputContext> contexts;
   std::optional<distribute::DistributedDataset<Nest>> dataset;
   try {
-    dataset = distributed(*strategy, inputs, contexts);
+    dataset = distributed(strategy, inputs, contexts);
     if (expected.contains("create")) verdict.fail(cat("no error, expected ", expected.dump()));
   } catch (const Error& error) {
     if (!expected.contains("create")) throw;
@@ -292,7 +329,7 @@ void run_dataset(const GoldenFile& file, const Json& entry, Verdict& verdict) {
   compare_text(verdict, "element_spec", cat(dataset->element_spec()), expected.at("element_spec"));
   compare_text(verdict, "the iterator's element_spec", cat(dataset->iterator().element_spec()),
                expected.at("element_spec"));
-  const Steps steps = take(*dataset, inputs);
+  const Steps steps = take(*dataset, inputs, expected);
   if (!verdict.differs("steps")) compare_steps(file, verdict, "steps", steps, expected.at("steps"));
   Json optional_steps = expected.at("optional_steps");
   if (optional_steps.is_array() && !verdict.differs("optional_steps")) {
@@ -341,10 +378,16 @@ void run_batch_sizes(const Json& entry, Verdict& verdict) {
 
 void run_distributed_dataset_case(const GoldenFile& file, const Json& entry, Verdict& verdict) {
   const std::string name = entry.at("name");
-  if (name.rfind("mwms", 0) == 0) throw Unknown{"several processes"};
+  const Json& inputs = entry.at("inputs");
+  if (name.rfind("mwms", 0) == 0) {
+    return run_on_workers(entry, verdict, [&](const Worker& worker, Verdict& found) {
+      run_dataset(file, inputs, worker.expected, worker.strategy, found);
+    });
+  }
   if (name.rfind("input_context/", 0) == 0) return run_input_context(entry, verdict);
   if (name.rfind("batch_sizes_for_worker/", 0) == 0) return run_batch_sizes(entry, verdict);
-  run_dataset(file, entry, verdict);
+  const NamedStrategy strategy(inputs.at("strategy"));
+  run_dataset(file, inputs, entry.at("expected"), *strategy, verdict);
 }
 
 }  // namespace tutti::golden

@@ -64,6 +64,7 @@ class Verdict {
   void equal(const std::string& what, int64_t found, int64_t expected);
   void fail(const std::string& what) { failures_.push_back(what); }
   const std::vector<std::string>& failures() const { return failures_; }
+  void clear() { failures_.clear(); }
 
  private:
   bool near(double found, double expected) const;

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "golden/golden_file.h"
+#include "golden/workers.h"
 #include "tutti/tutti.h"
 
 namespace tutti::golden {
@@ -107,16 +108,16 @@ struct Run {
   const Json& inputs;
   Verdict& verdict;
   std::string where;
-  std::unique_ptr<distribute::MirroredStrategy> strategy;
+  distribute::Strategy* strategy;
   at::Tensor x, y;
   int64_t batch;
 
-  Run(const GoldenFile& file, const Json& inputs, Verdict& verdict, int replicas)
+  Run(const GoldenFile& file, const Json& inputs, Verdict& verdict, distribute::Strategy& under)
       : file(file),
         inputs(inputs),
         verdict(verdict),
-        where(cat(replicas, replicas == 1 ? " replica" : " replicas")),
-        strategy(strategy_of(replicas)),
+        where(cat(under.num_replicas_in_sync(), " replicas")),
+        strategy(&under),
         x(file.tensor(inputs.at("x"))),
         y(file.tensor(inputs.at("y"))),
         batch(inputs.at("batch_size")) {}
@@ -318,16 +319,29 @@ void run_training_case(const GoldenFile& file, const Json& entry, Verdict& verdi
   const bool loop = inputs.value("kind", "") == "custom_loop";
   if (inputs.contains("kind") && !loop)
     throw Unknown{cat("kind ", inputs.at("kind").get<std::string>())};
-  for (int replicas : {1, 2, 4}) {
-    const std::string own = replicas == 1 ? "none" : cat("mirrored", replicas);
-    const std::string which = loop || has_batch_normalization(inputs) ? own : "none";
-    Run run(file, inputs, verdict, replicas);
-    const Json& expected = entry.at("expected").at(which);
+  const Json& expected = entry.at("expected");
+  const auto compare = [&](distribute::Strategy& strategy, const std::string& which,
+                           Verdict& found) {
+    Run run(file, inputs, found, strategy);
     if (loop) {
-      run_loop(run, expected);
+      run_loop(run, expected.at(which));
     } else {
-      run_fit(run, expected);
+      run_fit(run, expected.at(which));
     }
+  };
+  const bool has_own = loop || has_batch_normalization(inputs);
+  for (int replicas : {1, 2, 4}) {
+    const auto strategy = strategy_of(replicas);
+    compare(*strategy, has_own && replicas > 1 ? cat("mirrored", replicas) : "none", verdict);
+  }
+  if (has_own && !expected.contains("mwms2_worker0")) return;
+  for (int replicas : {1, 2}) {
+    if (has_own && replicas > 1) continue;
+    run_on_workers(
+        2, replicas, verdict, [&](int) -> const Json& { return expected; },
+        [&](const Worker& worker, Verdict& found) {
+          compare(worker.strategy, has_own ? cat("mwms2_", worker.key) : "none", found);
+        });
   }
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "support/expect.h"
+#include "support/workers.h"
 #include "tutti/distribute/gradient_tape.h"
 #include "tutti/distribute/nn.h"
 #include "tutti/distribute/strategies.h"
@@ -57,10 +58,8 @@ Tensor initial() { return at::arange(20 * 3, at::kFloat).view({20, 3}) / 60; }
 
 /// Three steps on replicas that share out the ids; with four replicas one has none in step 1.
 /// The table and its slots.
-std::vector<Tensor> trained(const Case& test, int replicas, bool lookup) {
-  distribute::MirroredStrategyOptions options;
-  for (int i = 0; i < replicas; ++i) options.devices.push_back(cat("cpu:", i));
-  distribute::MirroredStrategy strategy(options);
+std::vector<Tensor> trained_under(distribute::Strategy& strategy, const Case& test, bool lookup) {
+  const int replicas = strategy.num_replicas_in_sync();
   auto scope = strategy.scope();
   Variable table(initial(), {.name = "table"});
   Optimizer optimizer = test.make();
@@ -87,6 +86,13 @@ std::vector<Tensor> trained(const Case& test, int replicas, bool lookup) {
   return results;
 }
 
+std::vector<Tensor> trained(const Case& test, int replicas, bool lookup) {
+  distribute::MirroredStrategyOptions options;
+  for (int i = 0; i < replicas; ++i) options.devices.push_back(cat("cpu:", i));
+  distribute::MirroredStrategy strategy(options);
+  return trained_under(strategy, test, lookup);
+}
+
 class SparseOptimizers : public ::testing::TestWithParam<Case> {};
 INSTANTIATE_TEST_SUITE_P(All, SparseOptimizers, ::testing::ValuesIn(kCases),
                          [](const auto& info) { return info.param.name; });
@@ -98,6 +104,26 @@ TEST_P(SparseOptimizers, TrainAsOnDenseGradientsWithAnyNumberOfReplicas) {
     ASSERT_EQ(sparse.size(), dense.size());
     for (std::size_t i = 0; i < dense.size(); ++i) EXPECT_TENSOR_NEAR(sparse[i], dense[i], 1e-5);
   }
+}
+
+TEST_P(SparseOptimizers, TwoWorkersTrainToTheBitsOfTwoReplicasOfOneStrategy) {
+  for (const bool lookup : {false, true}) {
+    const auto wanted = trained(GetParam(), 2, lookup);
+    testing::on_workers(2, 1, [&](const std::shared_ptr<distribute::Strategy>& strategy) {
+      const auto found = trained_under(*strategy, GetParam(), lookup);
+      ASSERT_EQ(found.size(), wanted.size());
+      for (std::size_t i = 0; i < wanted.size(); ++i) EXPECT_TENSOR_EQ(found[i], wanted[i]);
+    });
+  }
+}
+
+TEST_P(SparseOptimizers, TwoWorkersOfTwoReplicasTrainAsFourReplicas) {
+  const auto wanted = trained(GetParam(), 4, true);
+  testing::on_workers(2, 2, [&](const std::shared_ptr<distribute::Strategy>& strategy) {
+    const auto found = trained_under(*strategy, GetParam(), true);
+    ASSERT_EQ(found.size(), wanted.size());
+    for (std::size_t i = 0; i < wanted.size(); ++i) EXPECT_TENSOR_NEAR(found[i], wanted[i], 1e-5);
+  });
 }
 
 TEST_P(SparseOptimizers, RulesThatKeepNothingLeaveOtherRowsAlone) {

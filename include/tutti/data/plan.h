@@ -186,6 +186,9 @@ struct InputWorkers {
 /// several replicas and elements have no batch axis. A warning tells of datasets that are known to
 /// be empty, and of batches that have no rows for some of the replicas.
 PlanPtr worker_pieces(PlanPtr plan, const InputWorkers& workers);
+/// Whether worker_pieces shares out the pieces of each batch: step number s of all workers together
+/// is then batch number s.
+bool shares_out_pieces(const Plan& plan, const InputWorkers& workers);
 
 /// Each batch of n rows becomes `num_pieces` pieces of ceil(n / num_pieces) rows, the last ones
 /// shorter or empty (views).

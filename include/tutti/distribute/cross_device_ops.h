@@ -117,6 +117,10 @@ class CrossDeviceOps {
       const CommunicationOptions& options) const;
   virtual Mirrored<Tensor> broadcast_implementation(const Tensor& tensor,
                                                     const Destinations& destinations) const;
+  /// The rows of all replicas one after the other, of which `parts` are this process's. MEAN
+  /// divides the values.
+  virtual IndexedSlices join_slices(ReduceOp op, const std::vector<IndexedSlices>& parts,
+                                    const CommunicationOptions& options) const;
 };
 
 struct ReductionToOneDeviceOptions {

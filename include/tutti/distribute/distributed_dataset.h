@@ -22,6 +22,8 @@ class DistributedIterator {
   virtual ~DistributedIterator() = default;
   /// The next step, or nothing at the end (which is sticky).
   virtual std::optional<std::vector<Nest>> next() = 0;
+  /// Rows of the last step over all workers, where that is known without asking them; else -1.
+  virtual int64_t step_rows() const { return -1; }
   /// As data::Iterator's, with the steps that are made ahead. By default FailedPrecondition.
   virtual Nest save() const;
   virtual void restore(const Nest& state);
@@ -39,18 +41,25 @@ class DistributedPlan {
   /// Spec of one replica's part.
   virtual SpecNest replica_spec() const = 0;
   virtual int num_local_replicas() const = 0;
+  /// Which pieces of a batch the local replicas of worker w of W get, R of them: false, those from
+  /// w * R on; true, pieces w, w + W, ….
+  virtual bool deals_in_turn() const { return false; }
+  /// False: there are other workers.
+  virtual bool is_alone() const { return true; }
 };
 
-/// `PerReplicaSpec(TensorSpec(…), TensorSpec(…))` for each leaf.
+/// `PerReplicaSpec(TensorSpec(…), TensorSpec(…))` for each leaf; of a single replica that is alone
+/// the leaf itself.
 class DistributedSpec {
  public:
-  DistributedSpec(SpecNest replica_spec, int num_local_replicas);
+  DistributedSpec(SpecNest replica_spec, int num_local_replicas, bool is_alone = true);
   std::string to_string() const;
   const SpecNest& replica_spec() const { return replica_spec_; }
 
  private:
   SpecNest replica_spec_;
   int num_local_replicas_;
+  bool is_alone_;
 };
 std::ostream& operator<<(std::ostream& out, const DistributedSpec& spec);
 
@@ -100,7 +109,7 @@ class DistributedDatasetIterator {
   void restore(const Nest& state) { core_->restore(state); }
   /// The dataset's.
   DistributedSpec element_spec() const {
-    return DistributedSpec(plan_->replica_spec(), plan_->num_local_replicas());
+    return DistributedSpec(plan_->replica_spec(), plan_->num_local_replicas(), plan_->is_alone());
   }
 
  private:
@@ -117,6 +126,9 @@ std::shared_ptr<Trackable> trackable(DistributedDatasetIterator<Element>& iterat
 
 /// A handle; copies share the plan. Every `for` and every iterator() starts from the beginning;
 /// a shuffle has another order then. Replicas for which a step has no rows left get zero rows. With
+/// several workers all end in the same step, and must take the same steps: a worker whose data end
+/// before gets zero rows meanwhile. They ask each other at each step only where the numbers of
+/// steps are unknown or differ. With
 /// TUTTI_LOG=debug every piece that a replica gets is described by a line of the log.
 template <class Element>
 class DistributedDataset {
@@ -131,7 +143,7 @@ class DistributedDataset {
   /// Steps of one pass; data::kInfinite or data::kUnknown.
   int64_t cardinality() const { return plan_->cardinality(); }
   DistributedSpec element_spec() const {
-    return DistributedSpec(plan_->replica_spec(), plan_->num_local_replicas());
+    return DistributedSpec(plan_->replica_spec(), plan_->num_local_replicas(), plan_->is_alone());
   }
   const std::shared_ptr<DistributedPlan>& plan() const { return plan_; }
   /// The dynamic form, which `fit` takes.

@@ -1,5 +1,5 @@
 #pragma once
-// The strategies of one process.
+// The strategies.
 
 #include <map>
 #include <memory>
@@ -11,6 +11,7 @@
 namespace tutti::distribute {
 
 class ReplicaPool;
+class WorkerGroup;
 
 struct MirroredStrategyOptions {
   /// Empty: all GPUs, else as many CPU devices as config::set_logical_device_configuration said
@@ -35,6 +36,37 @@ class MirroredStrategy : public Strategy {
   explicit MirroredStrategy(const MirroredStrategyOptions& options);
   ~MirroredStrategy() override;
   std::string name() const override { return "MirroredStrategy"; }
+
+ private:
+  void run_on_replicas(FunctionRef<void(int)> body) override;
+  std::unique_ptr<ReplicaPool> pool_;
+};
+
+struct MultiWorkerMirroredStrategyOptions {
+  /// Defaults of every collective; fields that a call sets win over them. A collective that takes
+  /// longer than timeout_seconds is DeadlineExceeded.
+  CommunicationOptions communication_options = {};
+  /// This worker's; empty: as for MirroredStrategy. Every worker must have as many.
+  std::vector<std::string> devices = {};
+};
+
+/// One replica a device of every worker: the same program runs on each, and what it computes is
+/// what one MirroredStrategy of all the replicas computes. Variables are mirrored over all of them
+/// and begin as the chief's. All workers make the same calls in the same order: variables, run,
+/// reduce, gather, steps of distributed datasets; one that does not gets InvalidArgument that names
+/// both calls, as the others do, and one that fails makes the others' next call Aborted, with its
+/// message. With one worker it is a MirroredStrategy.
+class MultiWorkerMirroredStrategy : public Strategy {
+ public:
+  MultiWorkerMirroredStrategy()
+      : MultiWorkerMirroredStrategy(MultiWorkerMirroredStrategyOptions{}) {}
+  /// Waits for all workers.
+  explicit MultiWorkerMirroredStrategy(const MultiWorkerMirroredStrategyOptions& options);
+  /// For the library: among these workers; null: alone.
+  MultiWorkerMirroredStrategy(const MultiWorkerMirroredStrategyOptions& options,
+                              std::shared_ptr<WorkerGroup> workers);
+  ~MultiWorkerMirroredStrategy() override;
+  std::string name() const override { return "MultiWorkerMirroredStrategy"; }
 
  private:
   void run_on_replicas(FunctionRef<void(int)> body) override;

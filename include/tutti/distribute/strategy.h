@@ -35,6 +35,7 @@ struct RunOptions {
 
 class StrategyExtended;
 class MultiStepContext;
+class WorkerGroup;
 
 /// Used by one user thread at a time: a second one at the same moment gets FailedPrecondition.
 /// Strategies are independent. A strategy must outlive the calls made with it; variables may
@@ -51,6 +52,7 @@ class Strategy {
   /// A view of this strategy under TensorFlow's name for its less common members.
   StrategyExtended extended();
 
+  /// Of all workers.
   int num_replicas_in_sync() const { return num_replicas_; }
   /// Replicas of this process.
   int num_local_replicas() const { return static_cast<int>(devices_.size()); }
@@ -69,13 +71,15 @@ class Strategy {
     return run(std::forward<Fn>(fn), std::forward<Args>(args)...);
   }
 
-  /// Reduction over the replicas; the result carries no gradient. Shapes must agree.
+  /// Reduction over the replicas of all workers; the result, the same on every worker, carries no
+  /// gradient. Shapes must agree. With several workers every worker must make the call.
   Tensor reduce(AnyReduceOp op, const PerReplica<Tensor>& value);
   IndexedSlices reduce(AnyReduceOp op, const PerReplica<IndexedSlices>& value);
   /// What is the same on every replica (a Mirrored, a plain tensor, a host number, an ON_WRITE
   /// variable): MEAN gives the value; SUM does of the number 0 and, unless it is a mirrored
   /// variable, with one replica, and is InvalidArgument otherwise. Of an ON_READ variable the
-  /// components are reduced.
+  /// components are reduced. With several workers a plain tensor is reduced over the workers, each
+  /// of which brings its own.
   Tensor reduce(AnyReduceOp op, const Mirrored<Tensor>& value);
   Tensor reduce(AnyReduceOp op, const Tensor& value);
   Tensor reduce(AnyReduceOp op, const Variable& value);
@@ -108,7 +112,7 @@ class Strategy {
   /// cannot be joined, but with one replica a scalar comes back as it is. In a replica:
   /// FailedPrecondition (use all_gather).
   Tensor gather(const DistributedValues<Tensor>& value, int64_t axis);
-  /// What is not distributed comes back as it is.
+  /// What is not distributed comes back as it is; with several workers it is joined over them.
   Tensor gather(const Tensor& value, int64_t axis);
 
   // ---- moving and reducing between devices (cross-replica context; results carry no gradient)
@@ -227,8 +231,9 @@ class Strategy {
   /// a batch is, how many steps are made of rows.
   std::string summary() const;
 
-  InputContext input_context() const { return InputContext(1, 0, num_replicas_); }
-  int first_replica_id() const { return 0; }
+  InputContext input_context() const;
+  /// Global id of the first local replica.
+  int first_replica_id() const { return first_replica_id_; }
   /// Intra-op threads of each local replica.
   int threads_per_replica() const { return threads_per_replica_; }
   bool is_default() const { return is_default_; }
@@ -255,6 +260,8 @@ class Strategy {
   /// False where a variable is one plain tensor.
   virtual bool mirrors_variables() const { return !is_default_; }
   tutti::internal::VariableRegistry& variables() const { return *variables_; }
+  /// Null where there is one worker.
+  WorkerGroup* workers() const { return workers_.get(); }
   /// Grows whenever variables are updated; tells a tape that its forward is stale.
   std::atomic<uint64_t>& update_count() { return update_count_; }
 
@@ -265,6 +272,8 @@ class Strategy {
     /// Set: variables have one copy, there.
     std::optional<DeviceName> parameter_device = std::nullopt;
     bool is_default = false;
+    /// Null: one worker. Every worker has as many devices.
+    std::shared_ptr<WorkerGroup> workers = nullptr;
   };
   Strategy(std::vector<DeviceName> devices, Settings settings);
 
@@ -282,6 +291,8 @@ class Strategy {
   /// Throws InvalidArgument for SUM with several replicas, unless the value is zero.
   void check_same_everywhere(ReduceOp op, const char* what, bool is_zero = false) const;
   void check_components(const char* operation, std::size_t components) const;
+  /// `here`, of this worker, joined along `axis` with the other workers'.
+  Tensor gather_over_workers(const Tensor& here, int64_t axis);
   std::shared_ptr<DistributedPlan> distribute_plan(std::shared_ptr<const data::Plan> plan,
                                                    const InputOptions& options);
   std::shared_ptr<DistributedPlan> distribute_plans_from_function(
@@ -291,7 +302,9 @@ class Strategy {
   auto reduce_nest(AnyReduceOp op, const T& value);
 
   std::vector<DeviceName> devices_;
+  std::shared_ptr<WorkerGroup> workers_;
   int num_replicas_;
+  int first_replica_id_;
   int threads_per_replica_;
   bool is_default_;
   bool has_own_cross_device_ops_;
@@ -305,7 +318,7 @@ class Strategy {
   std::unique_ptr<Random> random_;
 };
 
-// ---- the templates behind run, update and reduce
+// ---- the templates behind run and update
 
 template <class Fn, class... Args>
 requires(!std::is_same_v<std::decay_t<Fn>, RunOptions>) auto Strategy::run(Fn&& fn,
@@ -377,24 +390,6 @@ auto Strategy::update_non_slot(const Destinations& colocate_with, Fn&& fn, Args&
   }
 }
 
-template <class T>
-auto Strategy::reduce_nest(AnyReduceOp op, const T& value) {
-  if constexpr (!tutti::internal::kIsNest<T>) {
-    return reduce(op, value);
-  } else if constexpr (tutti::internal::kIsRunTimeNest<T>) {
-    return value.map_leaves([&](const auto& leaf) { return reduce(op, leaf); });
-  } else if constexpr (tutti::internal::kIsMap<T>) {
-    std::map<std::string, decltype(reduce_nest(op, value.begin()->second))> reduced;
-    for (const auto& [key, item] : value) reduced.emplace(key, reduce_nest(op, item));
-    return reduced;
-  } else if constexpr (tutti::internal::kIsVector<T>) {
-    std::vector<decltype(reduce_nest(op, *value.begin()))> reduced;
-    for (const auto& item : value) reduced.push_back(reduce_nest(op, item));
-    return reduced;
-  } else {
-    return std::apply([&](const auto&... items) { return std::tuple(reduce_nest(op, items)...); },
-                      value);
-  }
-}
-
 }  // namespace tutti::distribute
+
+#include "tutti/distribute/reduce_nest.h"  // IWYU pragma: export

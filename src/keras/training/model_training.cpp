@@ -232,7 +232,7 @@ template <class Options>
 std::unique_ptr<ProgressBar> begin(const char* operation, Model& model, const StepSource& source,
                                    const Options& options) {
   check_steps(operation, options.steps);
-  const int verbose = resolve_verbose(options.verbose);
+  const int verbose = resolve_verbose(options.verbose, model.strategy());
   const int64_t steps = options.steps.value_or(source.steps());
   for (const auto& callback : options.callbacks) {
     callback->set_model(&model);
@@ -245,12 +245,20 @@ std::unique_ptr<ProgressBar> begin(const char* operation, Model& model, const St
 Logs evaluate_source(Model& model, StepSource& source, const EvaluateOptions& options) {
   check_compiled(model, "evaluate");
   const auto bar = begin("evaluate", model, source, options);
-  return TrainLoop::evaluate(model, source, options.steps, options.callbacks, bar.get());
+  Logs logs;
+  guarded_over_workers(model, [&] {
+    logs = TrainLoop::evaluate(model, source, options.steps, options.callbacks, bar.get());
+  });
+  return logs;
 }
 
 Nest predict_source(Model& model, StepSource& source, const PredictOptions& options) {
   const auto bar = begin("predict", model, source, options);
-  return TrainLoop::predict(model, source, options.steps, options.callbacks, bar.get());
+  Nest outputs;
+  guarded_over_workers(model, [&] {
+    outputs = TrainLoop::predict(model, source, options.steps, options.callbacks, bar.get());
+  });
+  return outputs;
 }
 
 Tensor only_output(const Model& model, Nest outputs) {
@@ -334,8 +342,9 @@ Logs Model::test_on_batch(const Arrays& x, const Arrays& y, const Arrays& sample
 }
 Nest Model::predict_on_batch(const Arrays& x) {
   JoinedOutputs outputs;
-  outputs.add(
-      TrainLoop::predict_step(*this, whole_batch("predict_on_batch", {x, {}, {}}, *strategy_)));
+  outputs.add(TrainLoop::predict_step(*this,
+                                      whole_batch("predict_on_batch", {x, {}, {}}, *strategy_),
+                                      /*in_turn=*/false));
   return outputs.joined(*this);
 }
 

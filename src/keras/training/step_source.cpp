@@ -3,6 +3,7 @@
 #include <random>
 
 #include "distribute/distributed_plans.h"
+#include "distribute/worker_group.h"
 #include "tutti/base/seed.h"
 
 namespace tutti::keras {
@@ -29,7 +30,11 @@ class ArraySource : public StepSource {
         shuffle_(shuffle),
         replicas_(strategy.num_local_replicas()),
         strategy_(strategy),
-        seed_(own_seed()) {}
+        seed_(own_seed()) {
+    distribute::WorkerGroup* workers = strategy.workers();
+    if (workers != nullptr && shuffle_ != Shuffle::Kind::kNone)
+      seed_ = static_cast<uint64_t>(workers->of_first(static_cast<int64_t>(seed_)));
+  }
 
   void start(int64_t step) override {
     at_ = 0;
@@ -49,12 +54,13 @@ class ArraySource : public StepSource {
   std::optional<Step> next() override {
     if (at_ >= rows_) return std::nullopt;
     const int64_t count = std::min(batch_size_, rows_ - at_);
-    const int64_t part = (count + replicas_ - 1) / replicas_;
+    const int64_t all = strategy_.num_replicas_in_sync();
+    const int64_t part = (count + all - 1) / all;
     Step step;
     step.rows = count;
     strategy_.on_replica_team([&] {
       for (int r = 0; r < replicas_; ++r) {
-        const int64_t begin = std::min(count, part * r);
+        const int64_t begin = std::min(count, part * (strategy_.first_replica_id() + r));
         const int64_t size = std::min(part, count - begin);
         const c10::Device device = strategy_.devices()[static_cast<std::size_t>(r)].torch_device();
         Batch& batch = step.batches.emplace_back();
@@ -114,8 +120,11 @@ class ArraySource : public StepSource {
 class DatasetSource : public StepSource {
  public:
   DatasetSource(const char* operation, std::shared_ptr<distribute::DistributedPlan> plan,
-                std::map<int64_t, double> class_weight)
-      : operation_(operation), plan_(std::move(plan)), class_weight_(std::move(class_weight)) {}
+                std::map<int64_t, double> class_weight, distribute::WorkerGroup* workers)
+      : operation_(operation),
+        plan_(std::move(plan)),
+        class_weight_(std::move(class_weight)),
+        workers_(workers) {}
   void start(int64_t) override { pass_ = plan_->iterator(); }
   void count_passes(int64_t passes) override {
     for (int64_t i = 0; i < passes; ++i) plan_->iterator();
@@ -128,12 +137,21 @@ class DatasetSource : public StepSource {
       step.batches.push_back(batch_of(part));
       step.rows += step.batches.back().rows();
     }
+    if (workers_ != nullptr) step.rows = rows_over_workers(step.rows);
     return step;
   }
   int64_t steps() const override { return std::max<int64_t>(-1, plan_->cardinality()); }
   std::string steps_text() const override { return plan_->steps_text(); }
+  bool deals_in_turn() const override { return plan_->deals_in_turn(); }
 
  private:
+  int64_t rows_over_workers(int64_t here) const {
+    const int64_t known = pass_->step_rows();
+    if (known >= 0) return known;
+    std::vector<int64_t> rows{here};
+    workers_->add_up(rows);
+    return rows[0];
+  }
   Batch batch_of(Nest& part) const {
     Batch batch;
     const bool tuple = part.kind() == NestKind::kTuple || part.kind() == NestKind::kList;
@@ -174,6 +192,7 @@ class DatasetSource : public StepSource {
   const char* operation_;
   std::shared_ptr<distribute::DistributedPlan> plan_;
   std::map<int64_t, double> class_weight_;
+  distribute::WorkerGroup* workers_;
   std::unique_ptr<distribute::DistributedIterator> pass_;
 };
 
@@ -258,7 +277,8 @@ std::unique_ptr<StepSource> dataset_source(const char* operation,
                               strategy.num_local_replicas(),
                               "; distribute it with the strategy under which the model was made"));
   }
-  return std::make_unique<DatasetSource>(operation, std::move(plan), std::move(class_weight));
+  return std::make_unique<DatasetSource>(operation, std::move(plan), std::move(class_weight),
+                                         strategy.workers());
 }
 
 Tensor weights_of_classes(const char* operation, const Nest& labels,

@@ -13,7 +13,7 @@
 
 namespace tutti::keras {
 
-/// The replicas' parts of one step and their rows together.
+/// The local replicas' parts of one step, and the rows of all replicas together.
 struct Step {
   std::vector<Batch> batches;
   int64_t rows = 0;
@@ -40,6 +40,8 @@ class StepSource {
   virtual int64_t steps() const = 0;
   /// How steps() comes about, and how large batches are; see DistributedPlan.
   virtual std::string steps_text() const = 0;
+  /// See DistributedPlan.
+  virtual bool deals_in_turn() const { return false; }
 };
 
 struct ArrayData {
@@ -50,7 +52,8 @@ struct ArrayData {
 
 // Both throw InvalidArgument in the name of `operation`.
 
-/// Lengths that differ, or no rows, are errors.
+/// Lengths that differ, or no rows, are errors. Every worker has the whole arrays and takes the
+/// parts of its replicas.
 std::unique_ptr<StepSource> array_source(const char* operation, ArrayData arrays,
                                          int64_t batch_size, Shuffle::Kind shuffle,
                                          const distribute::Strategy& strategy);

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <iostream>
 
+#include "distribute/worker_group.h"
 #include "keras/callbacks/progbar_logger.h"
 
 namespace tutti::keras {
@@ -56,11 +57,23 @@ class MetricsSnapshot {
 
 }  // namespace
 
-int resolve_verbose(int verbose) {
+int resolve_verbose(int verbose, const distribute::Strategy& strategy) {
   if (verbose >= 0 && verbose <= 2) return verbose;
   if (verbose != kVerboseAuto)
     throw InvalidArgument(cat("verbose: ", verbose, ", expected kVerboseAuto, 0, 1 or 2"));
+  if (strategy.workers() != nullptr && !strategy.workers()->is_chief()) return 0;
   return isatty(STDOUT_FILENO) ? 1 : 2;
+}
+
+Logs metrics_to_draw(Model& model) {
+  const distribute::WorkerGroup::LocalReads local(model.strategy().workers());
+  return model.metrics_result();
+}
+
+void guarded_over_workers(const Model& model, FunctionRef<void()> body) {
+  distribute::WorkerGroup* workers = model.strategy().workers();
+  if (workers == nullptr) return body();
+  workers->guarded(body);
 }
 
 int bar_verbose(int verbose, const std::vector<callbacks::AnyCallback>& callbacks) {
@@ -83,7 +96,7 @@ TrainLoop::TrainLoop(Model& model, const FitOptions& options, std::unique_ptr<St
       options_(options),
       training_(std::move(training)),
       validation_(std::move(validation)),
-      verbose_(resolve_verbose(options.verbose)) {
+      verbose_(resolve_verbose(options.verbose, model.strategy())) {
   known_steps_ = options.steps_per_epoch.value_or(training_->steps());
   for (const auto& callback : options_.callbacks) callback->position_ = &position_;
 }
@@ -93,6 +106,12 @@ TrainLoop::~TrainLoop() {
 }
 
 History TrainLoop::run() {
+  History history;
+  guarded_over_workers(model_, [&] { history = run_now(); });
+  return history;
+}
+
+History TrainLoop::run_now() {
   const callbacks::Params params{verbose_, options_.epochs, known_steps_};
   for (const auto& callback : options_.callbacks) {
     callback->set_model(&model_);
@@ -251,14 +270,20 @@ bool TrainLoop::run_execution(int64_t& step, int64_t end) {
 
 Logs TrainLoop::batch_logs(const callbacks::AnyCallback& callback) {
   if (!callback->needs_batch_logs()) return {};
+  if (callbacks::is_progbar_logger(*callback.get())) return logs_to_draw();
   if (!logs_) logs_ = model_.metrics_result();
   return *logs_;
 }
 
+Logs TrainLoop::logs_to_draw() {
+  if (logs_) return *logs_;
+  if (model_.strategy().workers() != nullptr) return metrics_to_draw(model_);
+  logs_ = model_.metrics_result();
+  return *logs_;
+}
+
 void TrainLoop::draw(int64_t seen) {
-  if (!bar_->due(seen)) return;
-  if (!logs_) logs_ = model_.metrics_result();
-  bar_->update(seen, values_of(&model_, *logs_), /*finalize=*/false);
+  if (bar_->due(seen)) bar_->update(seen, values_of(&model_, logs_to_draw()), /*finalize=*/false);
 }
 
 std::optional<Step> TrainLoop::wait_for_data() {
@@ -345,11 +370,15 @@ Logs TrainLoop::evaluate(Model& model, StepSource& source, std::optional<int64_t
       },
       [&](const Step& step) { run_step(model, step, &Model::test_step); },
       [&](int64_t last, int64_t done) {
-        for (const auto& callback : callbacks)
-          callback->on_test_batch_end(
-              last, callback->needs_batch_logs() ? model.metrics_result() : Logs());
+        for (const auto& callback : callbacks) {
+          const bool needs = callback->needs_batch_logs();
+          const bool draws = needs && callbacks::is_progbar_logger(*callback.get());
+          callback->on_test_batch_end(last, draws   ? metrics_to_draw(model)
+                                            : needs ? model.metrics_result()
+                                                    : Logs());
+        }
         if (bar != nullptr && bar->due(done))
-          bar->update(done, values_of(&model, model.metrics_result()), /*finalize=*/false);
+          bar->update(done, values_of(&model, metrics_to_draw(model)), /*finalize=*/false);
       });
   if (seen == 0)
     throw InvalidArgument(
@@ -364,42 +393,15 @@ Logs TrainLoop::evaluate(Model& model, StepSource& source, std::optional<int64_t
   return logs;
 }
 
-void JoinedOutputs::add(const std::vector<Nest>& parts) {
-  for (const Nest& part : parts) {
-    if (pieces_.empty()) {
-      structure_ = part;
-      pieces_.resize(flatten(part).size());
-    }
-    const std::vector<Tensor> leaves = flatten(part);
-    if (leaves.size() != pieces_.size())
-      throw InvalidArgument(cat("predict: outputs of the structure ", part.structure(),
-                                " after others of ", structure_.structure(),
-                                ", expected one structure"));
-    for (std::size_t i = 0; i < leaves.size(); ++i) {
-      if (leaves[i].defined() && leaves[i].dim() > 0 && leaves[i].size(0) > 0)
-        pieces_[i].push_back(leaves[i].cpu());
-    }
-  }
-}
-
-Nest JoinedOutputs::joined(const Model& model) {
-  std::vector<Tensor> whole;
-  for (std::vector<Tensor>& pieces : pieces_) {
-    if (pieces.empty()) break;
-    whole.push_back(at::cat(pieces));
-  }
-  if (whole.empty() || whole.size() != pieces_.size())
-    throw InvalidArgument(cat("predict [", model.name(), "]: no rows, expected at least one"));
-  return structure_.is_leaf() ? Nest(whole[0]) : pack_as(structure_, std::move(whole));
-}
-
-std::vector<Nest> TrainLoop::predict_step(Model& model, const Step& step) {
+std::vector<Nest> TrainLoop::predict_step(Model& model, const Step& step, bool in_turn) {
   std::vector<Nest> parts(step.batches.size());
   model.strategy().run_replicas([&](int replica) {
     at::NoGradGuard no_grad;
     const auto index = static_cast<std::size_t>(replica);
     parts[index] = model.predict_step(step.batches[index]);
   });
+  if (distribute::WorkerGroup* workers = model.strategy().workers())
+    return joined_over(*workers, parts, in_turn);
   return parts;
 }
 
@@ -412,7 +414,7 @@ Nest TrainLoop::predict(Model& model, StepSource& source, std::optional<int64_t>
       [&](int64_t first) {
         for (const auto& callback : callbacks) callback->on_predict_batch_begin(first, {});
       },
-      [&](const Step& step) { outputs.add(predict_step(model, step)); },
+      [&](const Step& step) { outputs.add(predict_step(model, step, source.deals_in_turn())); },
       [&](int64_t last, int64_t done) {
         for (const auto& callback : callbacks) callback->on_predict_batch_end(last, {});
         if (bar != nullptr) bar->update(done, {}, /*finalize=*/false);

@@ -26,6 +26,11 @@ class JoinedOutputs {
   std::vector<std::vector<Tensor>> pieces_;  ///< of each leaf
 };
 
+/// The rows of all workers in their order, one part for all, on every worker. Each brings the parts
+/// of its replicas; `in_turn`: see DistributedPlan::deals_in_turn.
+std::vector<Nest> joined_over(distribute::WorkerGroup& workers, const std::vector<Nest>& parts,
+                              bool in_turn);
+
 /// One call of fit: epochs of steps, hooks between them, validation after them.
 class TrainLoop {
  public:
@@ -42,8 +47,9 @@ class TrainLoop {
   /// One pass of predict steps; the outputs joined in row order.
   static Nest predict(Model& model, StepSource& source, std::optional<int64_t> limit,
                       const std::vector<callbacks::AnyCallback>& callbacks, ProgressBar* bar);
-  /// The outputs of one step, one a local replica.
-  static std::vector<Nest> predict_step(Model& model, const Step& step);
+  /// The outputs of one step in the order of the rows, in one part or more: of all workers' rows,
+  /// on every worker. `in_turn`: see DistributedPlan::deals_in_turn.
+  static std::vector<Nest> predict_step(Model& model, const Step& step, bool in_turn);
   /// The parts of one step on all replicas.
   static void run_step(Model& model, const Step& step, void (Model::*part)(const Batch&));
 
@@ -51,6 +57,7 @@ class TrainLoop {
   static io::TensorFile backup_of(const Model& model, const TrainingPosition& position);
 
  private:
+  History run_now();
   void run_epoch(int64_t epoch);
   void start_pass();
   /// Takes the state of position_.resume_from, and the place in the data. Gives the epoch.
@@ -79,6 +86,7 @@ class TrainLoop {
   };
   void draw(int64_t seen);
   Logs batch_logs(const callbacks::AnyCallback& callback);
+  Logs logs_to_draw();
   bool validates_after(int64_t epoch) const;
 
   Model& model_;
@@ -97,8 +105,13 @@ class TrainLoop {
   std::optional<Logs> logs_;  ///< of the batch just finished, read once
 };
 
-/// 0, 1 or 2: what kVerboseAuto means here.
-int resolve_verbose(int verbose);
+/// 0, 1 or 2: what kVerboseAuto means here. Of several workers the chief alone draws by itself.
+int resolve_verbose(int verbose, const distribute::Strategy& strategy);
+/// The metrics as a bar shows them in the middle of an epoch. With several workers this worker's
+/// alone: it is a matter of time which of them draws, and a reading by all would need all.
+Logs metrics_to_draw(Model& model);
+/// Calls `body`; of several workers one that fails tells the others.
+void guarded_over_workers(const Model& model, FunctionRef<void()> body);
 /// The verbose of the bar that the loop draws itself: 0 where a ProgbarLogger does.
 int bar_verbose(int verbose, const std::vector<callbacks::AnyCallback>& callbacks);
 /// The number of steps that was asked for is more than the data had.

@@ -1,0 +1,103 @@
+#pragma once
+// One worker's view of the workers of a strategy: the seam between MultiWorkerMirroredStrategy and
+// whatever connects the processes. Who makes one needs a Communicator with a rank a worker; in
+// tests workers are threads.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tutti/base/function_ref.h"
+#include "tutti/collectives/communicator.h"
+#include "tutti/distribute/strategies.h"
+
+namespace tutti::distribute {
+
+/// The texts of all ranks, in rank order. A collective.
+std::vector<std::string> gather_texts(collectives::Communicator& group, const std::string& mine,
+                                      const CommunicationOptions& options);
+/// The same number for the same text in every build.
+int64_t hash_of(const std::string& text);
+
+/// Every collective is called by one thread of each worker at a time, in the same order on all
+/// workers: by the thread of the worker's first replica. Workers that make different calls all get
+/// InvalidArgument that names both, and may go on. A worker that fails tells the others why: their
+/// pending or next collective is Aborted with its message, and they may go on too. After any other
+/// error the group is broken, for ever.
+///
+/// Tensors on accelerators go by way of the host.
+class WorkerGroup {
+ public:
+  explicit WorkerGroup(std::unique_ptr<collectives::Communicator> communicator);
+  /// Others do not wait for a worker that has gone: their calls are Aborted.
+  ~WorkerGroup();
+  WorkerGroup(const WorkerGroup&) = delete;
+  WorkerGroup& operator=(const WorkerGroup&) = delete;
+
+  int worker() const { return communicator_->rank(); }
+  int num_workers() const { return communicator_->size(); }
+  /// The chief is worker 0: its variables begin everywhere, and it speaks for all.
+  bool is_chief() const { return worker() == 0; }
+  /// Collectives that this worker has begun.
+  int64_t num_calls() const { return communicator_->num_calls(); }
+  /// Of calls that are made without options.
+  const CommunicationOptions& options() const { return options_; }
+  void set_options(const CommunicationOptions& options) { options_ = options; }
+
+  /// As Communicator's. `tensor` need not be contiguous.
+  void all_reduce(at::Tensor& tensor, ReduceOp op, const CommunicationOptions& options);
+  at::Tensor all_gather(const at::Tensor& tensor, const CommunicationOptions& options);
+  void broadcast(at::Tensor& tensor, int root, const CommunicationOptions& options);
+  void barrier(const CommunicationOptions& options);
+
+  /// Adds each number up over the workers.
+  void add_up(std::vector<int64_t>& numbers);
+  /// The numbers of all workers, as many of each.
+  std::vector<std::vector<int64_t>> exchange(const std::vector<int64_t>& numbers);
+  /// Worker 0's value, in the strides of `mine`, whose shape and dtype must be worker 0's.
+  at::Tensor of_first(const at::Tensor& mine);
+  int64_t of_first(int64_t mine);
+  /// InvalidArgument on every worker unless all have brought the same text.
+  void agree(const char* operation, const std::string& text);
+
+  /// Calls `body`. When it throws what is not an error of all workers, the others are told.
+  void guarded(FunctionRef<void()> body);
+  /// Fails the pending and all later calls of every worker. Any thread may call it.
+  void abort(const std::string& reason);
+
+  /// While it lives, reads of ON_READ variables on this thread see this worker alone, without a
+  /// collective: for what only one worker looks at.
+  class LocalReads {
+   public:
+    explicit LocalReads(WorkerGroup* group) : group_(group) {
+      if (group_ != nullptr) ++group_->local_reads_;
+    }
+    ~LocalReads() {
+      if (group_ != nullptr) --group_->local_reads_;
+    }
+    LocalReads(const LocalReads&) = delete;
+    LocalReads& operator=(const LocalReads&) = delete;
+
+   private:
+    WorkerGroup* group_;
+  };
+  bool reads_locally() const { return local_reads_ > 0; }
+
+ private:
+  void collective(FunctionRef<void()> call);
+  void tell(const std::string& failure);
+  [[noreturn]] void explain(const std::string& mismatch);
+
+  std::unique_ptr<collectives::Communicator> communicator_;
+  CommunicationOptions options_;
+  bool broken_ = false;
+  bool all_know_ = false;  // the last error was thrown on every worker
+  int local_reads_ = 0;
+};
+
+/// The workers that the environment and the options name: null for a single one.
+std::shared_ptr<WorkerGroup> workers_from_environment(
+    const MultiWorkerMirroredStrategyOptions& options);
+
+}  // namespace tutti::distribute
