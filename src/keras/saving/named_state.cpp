@@ -54,8 +54,8 @@ namespace {
 const Tensor& scalar_in(const Nest& state, const std::string& key, at::ScalarType dtype) {
   const Nest& entry = required_entry(state, key);
   if (!entry.is_leaf() || entry.leaf().numel() != 1 || entry.leaf().scalar_type() != dtype)
-    throw InvalidArgument(cat("state [", key, "]: found ", entry.structure(), ", expected one ",
-                              dtype_name(dtype)));
+    throw InvalidArgument(
+        cat("state [", key, "]: found ", entry.structure(), ", expected one ", dtype_name(dtype)));
   return entry.leaf();
 }
 }  // namespace
@@ -101,15 +101,14 @@ std::vector<Tensor> values_for(const std::vector<Variable>& variables,
   for (std::size_t i = 0; i < variables.size(); ++i) {
     const auto at = by_name.find(names[i]);
     if (at == by_name.end() || !at->second->is_leaf())
-      throw InvalidArgument(cat("state: no tensor \"", names[i], "\", expected one for the variable ",
-                                variables[i].name()));
+      throw InvalidArgument(cat("state: no tensor \"", names[i],
+                                "\", expected one for the variable ", variables[i].name()));
     const Tensor& value = at->second->leaf();
     if (value.sizes() != variables[i].sizes() || value.scalar_type() != variables[i].dtype()) {
-      throw InvalidArgument(cat("state [", names[i], "]: ", dtype_name(value.scalar_type()), " ",
-                                shape_text(value.sizes()), ", expected ",
-                                dtype_name(variables[i].dtype()), " ",
-                                shape_text(variables[i].sizes()), " for the variable ",
-                                variables[i].name()));
+      throw InvalidArgument(
+          cat("state [", names[i], "]: ", dtype_name(value.scalar_type()), " ",
+              shape_text(value.sizes()), ", expected ", dtype_name(variables[i].dtype()), " ",
+              shape_text(variables[i].sizes()), " for the variable ", variables[i].name()));
     }
     found.push_back(value);
   }
