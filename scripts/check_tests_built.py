@@ -15,6 +15,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 CASE = re.compile(r"^\s*(?:TYPED_)?TEST(?:_F|_P)?\(\s*(\w+),\s*(\w+)\s*\)", re.M)
+MACRO = re.compile(r"^#define (?:.*\\\n)*.*\n", re.M)
+CONTRACT = re.compile(r"^STRATEGY_CONTRACT\(\s*(\w+)\s*\)", re.M)  # tests/contract/strategy_contract.h
 SKIP = re.compile(r"\bGTEST_SKIP\b")
 DISABLED = re.compile(r"\bDISABLED_\w+")
 
@@ -57,8 +59,8 @@ def check_ran(build, tests):
         for suite, case in re.findall(r"(\w+)(?:/\w+)?\.(\w+)(?=/|$|\s)", name):
             plain.setdefault(f"{suite}.{case}", set()).update(its_labels)
     for path in [*tests, *sorted((ROOT / "tests/contract").rglob("*.h"))]:
-        text = path.read_text()
-        for suite, case in CASE.findall(text):
+        text = MACRO.sub("", path.read_text())
+        for suite, case in [*CASE.findall(text), *(("StrategyContract", name) for name in CONTRACT.findall(text))]:
             if f"{suite}.{case}" not in plain:
                 yield f"{path.relative_to(ROOT)}: {suite}.{case} is on disk, but CTest does not run it"
             elif SKIP.search(text) and not any(l.startswith("needs_") for l in plain[f"{suite}.{case}"]):

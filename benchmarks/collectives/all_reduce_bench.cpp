@@ -9,6 +9,7 @@
 // for each size and contender goes to standard output, a table to standard error.
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>

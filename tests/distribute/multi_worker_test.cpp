@@ -113,7 +113,7 @@ TEST(MultiWorkerVariables, OfDifferentProgramsAreRefusedOnAllWorkersWhichMayGoOn
         [&] { Variable(at::ones({2}), {.name = other ? "b" : "a"}); },
         {"worker 0", "\"a\"", "worker 2", "\"b\"", "one program"}));
     EXPECT_TRUE(throws_saying<InvalidArgument>(
-        [&] { Variable(at::ones({other ? 3 : 2}), {.name = "a"}); }, {"(2)", "(3)"}));
+        [&] { Variable(at::ones({other ? 3 : 2}), {.name = "a"}); }, {"(2,)", "(3,)"}));
     EXPECT_TENSOR_EQ(strategy->reduce("SUM", number(1)), number(3));
   });
 }
@@ -229,7 +229,7 @@ TEST(MultiWorkerFailure, DifferentCollectivesAreRefusedOnAllByNameAndAllMayGoOn)
         }
       });
     };
-    EXPECT_TRUE(throws_saying<InvalidArgument>(step, {"all_reduce", "(4)", "(5)"}));
+    EXPECT_TRUE(throws_saying<InvalidArgument>(step, {"all_reduce", "(4,)", "(5,)"}));
     EXPECT_TRUE(throws_saying<InvalidArgument>(
         [&] {
           if (first) {
@@ -253,7 +253,7 @@ TEST(MultiWorkerFailure, NestsOfOtherShapesButAsManyNumbersAreRefusedOnAll) {
                 "SUM", std::vector{at::ones({first ? 2 : 4}), at::ones({first ? 4 : 2})});
           });
         },
-        {"all_reduce", "replica 0", "replica 1", "(2)", "(4)"}));
+        {"all_reduce", "replica 0", "replica 1", "(2,)", "(4,)"}));
   });
 }
 

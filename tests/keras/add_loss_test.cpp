@@ -167,7 +167,7 @@ TEST(AddLoss, HasAGradientAndIsNoPenaltyOnWeights) {
   model(x);
   EXPECT_EQ(model.losses().size(), 5u) << "though nothing is trained";
   // d/dx of .01 (a^2 + b^2), where a = b = 1.
-  EXPECT_TENSOR_NEAR(tape.gradient(model.losses()[0], {x})[0], at::full({1, 2}, .02f), 1e-6);
+  EXPECT_TENSOR_NEAR(tape.gradient(model.losses()[0], x), at::full({1, 2}, .02f), 1e-6);
 }
 
 TEST(AddLoss, RefusesAnUndefinedTensor) {

@@ -1,6 +1,7 @@
 #include "collectives/gloo/mesh.h"
 
 #include <atomic>
+#include <csignal>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "tutti/base/error.h"
@@ -109,9 +110,18 @@ class GlooMesh : public Mesh {
   c10::intrusive_ptr<c10d::ProcessGroupGloo> group_;
 };
 
+/// Gloo writes to sockets without MSG_NOSIGNAL, and a peer that has died must not end this process
+/// by a signal. A handler of the program's own stays.
+void ignore_broken_pipes() {
+  struct sigaction present = {};
+  if (sigaction(SIGPIPE, nullptr, &present) == 0 && present.sa_handler == SIG_DFL)
+    std::signal(SIGPIPE, SIG_IGN);
+}
+
 }  // namespace
 
 std::unique_ptr<Mesh> make_mesh(const GroupOptions& options) {
+  ignore_broken_pipes();
   try {
     return std::make_unique<GlooMesh>(options);
   } catch (const Error&) {
