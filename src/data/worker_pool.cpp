@@ -17,6 +17,9 @@ void on_cores(int cores, const std::function<void()>& work) {
   at::internal::lazy_init_num_threads();
   if (auto* set = reinterpret_cast<SetThreads>(dlsym(RTLD_DEFAULT, "omp_set_num_threads")))
     set(cores);
+  // MKL asks MKL_NUM_THREADS before OpenMP, and would start a team of its own for each call.
+  if (auto* set = reinterpret_cast<int (*)(int)>(dlsym(RTLD_DEFAULT, "MKL_Set_Num_Threads_Local")))
+    set(cores);
   work();
 }
 

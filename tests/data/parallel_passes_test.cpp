@@ -278,6 +278,23 @@ TEST(PipelineOptions, ThreadsOfThePipelineUseTheirCores) {
   EXPECT_EQ(threads, 2);
 }
 
+TEST(ParallelPasses, MklHasNoMoreThreadsInACallThanItsOptionsSay) {
+  using Number = int (*)();
+  const auto of_mkl = reinterpret_cast<Number>(dlsym(RTLD_DEFAULT, "MKL_Get_Max_Threads"));
+  const int before = at::get_num_threads();
+  at::set_num_threads(
+      2);  // tells MKL itself, which then asks OpenMP no more; so MKL_NUM_THREADS does
+  std::atomic<int> threads{1};
+  numbers(range(4).map(
+      [&](const Tensor& x) {
+        if (of_mkl != nullptr) threads = std::max<int>(threads, of_mkl());
+        return x;
+      },
+      {.num_parallel_calls = 2}));
+  at::set_num_threads(before);
+  EXPECT_EQ(threads, 1);
+}
+
 /// Elements that a prefetch has made when nobody takes any more: its buffer and what was taken.
 int made_after_bursts(const Options& options) {
   std::atomic<int> made{0};
