@@ -138,6 +138,41 @@ void measure_variables(Bench& bench) {
             outside(bench.calls, [&] { summed.assign_add(value); }));
 }
 
+/// A step of a model so small that what is around it is what it costs: by fit, and by a loop that
+/// does the same (loss, its mean over the epoch, gradients, update). The difference is fit's own.
+void measure_fit(Bench& bench) {
+  Strategy& strategy = bench.strategy;
+  auto scope = strategy.scope();
+  keras::Sequential model({keras::layers::Dense(1, {.input_shape = {1}})});
+  const keras::optimizers::Optimizer sgd = keras::optimizers::SGD({.learning_rate = 1e-3});
+  model.compile({.optimizer = sgd, .loss = "mse"});
+  const Tensor rows = at::ones({4 * strategy.num_replicas_in_sync(), 1});
+  const auto dataset = data::from_tensors(rows, rows).repeat();
+
+  const auto fit = [&] {
+    model.fit(dataset, {.epochs = 1, .verbose = 0, .steps_per_epoch = bench.calls});
+  };
+  const keras::losses::MeanSquaredError loss_object({.reduction = keras::losses::Reduction::kNone});
+  const keras::metrics::Mean mean;
+  keras::optimizers::Optimizer optimizer = sgd;
+  const auto step = [&](const Tensor& x, const Tensor& y) {
+    GradientTape tape;
+    const Tensor loss = nn::compute_average_loss(loss_object(y, model(x, /*training=*/true)));
+    optimizer.apply_gradients(tape.gradient(loss, model.trainable_variables()),
+                              model.trainable_variables());
+    mean.update_state(loss.detach());
+  };
+  const auto loop = [&] {
+    auto iterator = strategy.distribute_dataset(dataset).iterator();
+    for (int i = 0; i < bench.calls; ++i) {
+      auto [x, y] = iterator.get_next();
+      strategy.run(step, x, y);
+    }
+  };
+  bench.add("a step of `fit`, one weight", outside(1, fit) / bench.calls);
+  bench.add("the same step in a loop of one's own", outside(1, loop) / bench.calls);
+}
+
 std::vector<Row> measure(int replicas, int calls) {
   std::vector<std::string> devices;
   for (int i = 0; i < replicas; ++i) devices.push_back(cat("cpu:", i));
@@ -146,6 +181,7 @@ std::vector<Row> measure(int replicas, int calls) {
   measure_calls(bench);
   measure_replica_context(bench);
   measure_variables(bench);
+  measure_fit(bench);
   return bench.rows;
 }
 

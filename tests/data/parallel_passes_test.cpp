@@ -1,6 +1,7 @@
 // What several threads make: order, errors, random numbers, options, how they end.
 
 #include <ATen/Parallel.h>
+#include <dlfcn.h>
 
 #include <atomic>
 #include <chrono>
