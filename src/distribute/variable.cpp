@@ -205,14 +205,24 @@ std::string described_to_workers(const VariableState& state) {
              shape_text(state.shape));
 }
 
+// By the enumerators' order; check_options has seen that they are of the enumeration.
+const char* name_of(VariableSynchronization synchronization) {
+  constexpr const char* kNames[] = {"AUTO", "NONE", "ON_WRITE", "ON_READ"};
+  return kNames[static_cast<std::size_t>(synchronization)];
+}
+const char* name_of(VariableAggregation aggregation) {
+  constexpr const char* kNames[] = {"NONE", "SUM", "MEAN", "ONLY_FIRST_REPLICA"};
+  return kNames[static_cast<std::size_t>(aggregation)];
+}
+
 Tensor agreed_initial_value(const Tensor& mine, const VariableOptions& options,
                             const Strategy& strategy) {
   distribute::WorkerGroup* workers = strategy.workers();
   if (workers == nullptr || !mine.defined()) return mine;
   workers->agree("Variable", cat("\"", unnumbered(options.name), "\": ",
                                  dtype_name(mine.scalar_type()), " ", shape_text(mine.sizes()),
-                                 ", synchronization ", static_cast<int>(options.synchronization),
-                                 ", aggregation ", static_cast<int>(options.aggregation)));
+                                 ", synchronization ", name_of(options.synchronization),
+                                 ", aggregation ", name_of(options.aggregation)));
   return workers->of_first(mine);
 }
 
