@@ -95,13 +95,23 @@ class Checkpoint::Background {
   std::future<void> running_;
 };
 
+namespace {
+void check_name(const std::string& name) {
+  if (name.empty() || name == "save_counter" || name.find('/') != std::string::npos)
+    throw InvalidArgument(cat("Checkpoint: an object of the name \"", name,
+                              "\", expected one without slash that is not save_counter"));
+}
+}  // namespace
+
 Checkpoint::Checkpoint(Objects objects)
     : objects_(std::move(objects)), background_(std::make_shared<Background>()) {
-  for (const auto& [name, object] : objects_) {
-    if (name.empty() || name == "save_counter" || name.find('/') != std::string::npos)
-      throw InvalidArgument(cat("Checkpoint: an object of the name \"", name,
-                                "\", expected one without slash that is not save_counter"));
-  }
+  for (const auto& [name, object] : objects_) check_name(name);
+}
+
+void Checkpoint::add_hidden(const std::string& name, AnyTrackable object) {
+  check_name(name);
+  objects_.insert_or_assign(name, std::move(object));
+  hidden_.insert(name);
 }
 
 void Checkpoint::sync() { background_->wait(); }
@@ -171,7 +181,7 @@ LoadStatus Checkpoint::read(const std::string& path) {
     const auto& keys = file.state.keys();
     const bool found = std::find(keys.begin(), keys.end(), name) != keys.end();
     if (!found) {
-      record->not_in_file.push_back(name);
+      if (hidden_.count(name) == 0) record->not_in_file.push_back(name);
       continue;
     }
     try {

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -52,6 +53,10 @@ class Checkpoint {
   /// InvalidArgument: an empty name, one with a slash, or "save_counter".
   explicit Checkpoint(Objects objects);
 
+  /// One object more, which users need not know of: a file that lacks it is as good. In the place
+  /// of an earlier one of that name; InvalidArgument as the constructor.
+  void add_hidden(const std::string& name, AnyTrackable object);
+
   /// Writes the states to `path`, to which ".tutti" is added unless it ends so. Gives `path`
   /// without it. Makes the folder when it is not there. All objects must have a state
   /// (FailedPrecondition); nothing is written otherwise.
@@ -76,6 +81,7 @@ class Checkpoint {
   std::string write_then(const std::string& path, const CheckpointOptions& options,
                          std::function<void(const std::string& bare)> then) const;
   Objects objects_;
+  std::set<std::string> hidden_;
   std::shared_ptr<Background> background_;
   int64_t save_counter_ = 0;
 };
@@ -116,6 +122,7 @@ class CheckpointManager {
   /// Those kept, the oldest first.
   std::vector<std::string> checkpoints() const;
   const std::string& directory() const { return directory_; }
+  Checkpoint& checkpoint() const { return checkpoint_; }
   std::optional<int64_t> checkpoint_interval() const { return options_.checkpoint_interval; }
 
  private:
