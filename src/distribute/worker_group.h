@@ -12,6 +12,10 @@
 #include "tutti/collectives/communicator.h"
 #include "tutti/distribute/strategies.h"
 
+namespace tutti::coordination {
+class CoordinationAgent;
+}
+
 namespace tutti::distribute {
 
 class Membership;
@@ -54,6 +58,9 @@ class WorkerGroup {
   bool is_chief() const { return worker() == 0; }
   /// Collectives that this worker has begun.
   int64_t num_calls() const { return communicator_->num_calls(); }
+  /// This worker's part in the coordination of the job; null where there is none.
+  coordination::CoordinationAgent* agent() const { return agent_; }
+  void set_agent(coordination::CoordinationAgent* agent) { agent_ = agent; }
   /// Of calls that are made without options.
   const CommunicationOptions& options() const { return options_; }
   void set_options(const CommunicationOptions& options) { options_ = options; }
@@ -109,6 +116,7 @@ class WorkerGroup {
   std::unique_ptr<collectives::Communicator> communicator_;
   std::unique_ptr<Membership> membership_;
   CommunicationOptions options_;
+  coordination::CoordinationAgent* agent_ = nullptr;
   bool broken_ = false;
   bool all_know_ = false;   // the last error was thrown on every worker
   std::string last_error_;  // that this worker told, or that all know

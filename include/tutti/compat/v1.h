@@ -121,7 +121,8 @@ class DistributedIterator {
 class StrategyExtended : public tutti::distribute::StrategyExtended {
  public:
   explicit StrategyExtended(tutti::distribute::Strategy& strategy)
-      : tutti::distribute::StrategyExtended(strategy) {}
+      : tutti::distribute::StrategyExtended(strategy),
+        is_chief_(strategy.first_replica_id() == 0) {}
   template <class... Arrays>
   auto experimental_make_numpy_dataset(const Arrays&... arrays) const {
     return make_numpy_dataset(arrays...);
@@ -135,10 +136,14 @@ class StrategyExtended : public tutti::distribute::StrategyExtended {
   bool experimental_require_static_shapes() const { return require_static_shapes(); }
   /// Does every worker build the same program? Not with one process.
   bool experimental_between_graph() const { return false; }
-  /// Does this worker initialise, save checkpoints and write summaries? The only one does.
   bool experimental_should_init() const { return true; }
-  bool should_checkpoint() const { return true; }
-  bool should_save_summary() const { return true; }
+  /// Does what this worker saves, and what it writes for people to look at, count? The chief's
+  /// does.
+  bool should_checkpoint() const { return is_chief_; }
+  bool should_save_summary() const { return is_chief_; }
+
+ private:
+  bool is_chief_;
 };
 
 namespace internal {
