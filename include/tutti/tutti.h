@@ -42,6 +42,7 @@
 #include "tutti/keras/plot.h"
 #include "tutti/keras/torch_model.h"
 #include "tutti/preemption/preemption.h"
+#include "tutti/remote/rpc.h"
 #include "tutti/tensor/flat_buffer.h"
 #include "tutti/tensor/indexed_slices.h"
 #include "tutti/tensor/printing.h"

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "data/elements_plan.h"
+#include "tensor/worker_peers.h"
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
 #include "tutti/data/tracked_pass.h"
@@ -168,7 +169,7 @@ Nest element_in(const Nest& state, const std::string& key) { return revived(part
 namespace tutti::data {
 namespace {
 
-class TrackedPass : public Trackable {
+class TrackedPass : public SharedTrackable {
  public:
   TrackedPass(std::function<Nest()> save, std::function<void(const Nest&)> restore)
       : save_(std::move(save)), restore_(std::move(restore)) {}
@@ -179,6 +180,7 @@ class TrackedPass : public Trackable {
           cat("restore iterator: ", state.structure(), ", expected the state of an iterator"));
   }
   void set_state(const Nest& state) override { restore_(state); }
+  bool differs_between_workers() const override { return true; }
 
  private:
   std::function<Nest()> save_;

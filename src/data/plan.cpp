@@ -8,6 +8,7 @@
 
 #include "data/iteration.h"
 #include "data/pass_options.h"
+#include "tensor/worker_peers.h"
 #include "tutti/base/error.h"
 #include "tutti/base/log.h"
 #include "tutti/base/text.h"
@@ -57,12 +58,13 @@ void Iterator::restore(const Nest& state) {
 }
 
 namespace {
-class IteratorState : public Trackable {
+class IteratorState : public SharedTrackable {
  public:
   explicit IteratorState(Iterator& iterator) : iterator_(iterator) {}
   Nest state() const override { return cloned(iterator_.save()); }
   void check_state(const Nest& state) const override {}
   void set_state(const Nest& state) override { iterator_.restore(state); }
+  bool differs_between_workers() const override { return true; }
 
  private:
   Iterator& iterator_;

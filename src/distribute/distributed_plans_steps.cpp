@@ -11,6 +11,7 @@
 #include "data/iterator_state.h"
 #include "data/produced_ahead.h"
 #include "distribute/thread_team.h"
+#include "tensor/worker_peers.h"
 #include "tutti/base/log.h"
 
 namespace tutti::distribute {
@@ -106,10 +107,13 @@ class DealingIterator : public DistributedIterator {
     std::vector<Nest> streams;
     for (const auto& stream : streams_) streams.push_back(stream->save());
     return Nest::map({{"streams", Nest::list(std::move(streams))},
+                      {"replicas", data::state::number(num_replicas())},
                       {"steps", data::state::number(num_steps_)},
                       {"done", data::state::number(done_)}});
   }
   void restore(const Nest& saved) override {
+    if (const auto steps = steps_of_others(saved, /*alone=*/true, num_replicas()))
+      return skip_steps(*this, *steps);
     const std::vector<Nest>& streams = data::state::list_in(saved, "streams");
     if (streams.size() != streams_.size())
       throw DataLoss(cat("restore iterator: ", streams.size(), " streams, expected ",
@@ -122,6 +126,7 @@ class DealingIterator : public DistributedIterator {
   }
 
  private:
+  int64_t num_replicas() const { return static_cast<int64_t>(dealing_->devices.size()); }
   /// The replica's piece; without one, the empty nest.
   Nest draw(std::size_t replica) {
     const std::size_t stream = streams_.size() == 1 ? 0 : replica;
@@ -251,6 +256,8 @@ class StepsAhead : public DistributedIterator {
     return state;
   }
   void restore(const Nest& saved) override {
+    if (const auto steps = steps_of_others(saved, true, static_cast<int64_t>(lanes_.size())))
+      return skip_steps(*this, *steps);
     ahead_.replace([&] {
       // Those that are not dealt ahead have no steps of their own.
       steps_->restore(data::state::part(saved, "steps"));
@@ -305,7 +312,47 @@ class StepsAhead : public DistributedIterator {
   mutable data::ProducedAhead<Item> ahead_;
 };
 
+const Nest* entry(const Nest& state, const char* key) {
+  if (state.kind() != NestKind::kMap) return nullptr;
+  const auto at = std::find(state.keys().begin(), state.keys().end(), key);
+  return at == state.keys().end() ? nullptr : &state.items()[at - state.keys().begin()];
+}
+
 }  // namespace
+
+// A state is one of these maps: {of_workers: states of several workers}, {taken, steps: state} of
+// one of them, {ahead: steps, steps: state} where steps are made ahead, or {streams, steps: a
+// number} innermost.
+std::optional<int64_t> steps_of_others(const Nest& saved, bool alone, int64_t replicas) {
+  const Nest* state = &saved;
+  bool others = false;
+  if (const Nest* list = entry(*state, kOfWorkers)) {
+    if (list->kind() != NestKind::kList || list->size() == 0)
+      throw DataLoss("restore iterator: workers without states, expected those of a checkpoint");
+    others = true;
+    state = &list->items()[0];
+  }
+  const Nest* taken = entry(*state, "taken");
+  others = others || (taken == nullptr) != alone;
+  int64_t steps = taken != nullptr ? data::state::number_in(*state, "taken", 0) : 0;
+  if (taken != nullptr) state = &data::state::part(*state, "steps");
+  int64_t ahead = 0;
+  if (const Nest* made = entry(*state, "ahead")) {
+    ahead = static_cast<int64_t>(made->size());
+    state = &data::state::part(*state, "steps");
+  }
+  if (entry(*state, "replicas") != nullptr)
+    others = others || data::state::number_in(*state, "replicas", 1) != replicas;
+  if (!others) return std::nullopt;
+  if (taken == nullptr) steps = data::state::number_in(*state, "steps", 0) - ahead;
+  return std::max<int64_t>(steps, 0);
+}
+
+void skip_steps(DistributedIterator& pass, int64_t steps) {
+  for (int64_t step = 0; step < steps; ++step) {
+    if (!pass.next()) return;
+  }
+}
 
 std::unique_ptr<DistributedIterator> deal(std::vector<std::unique_ptr<data::Iterator>> streams,
                                           std::shared_ptr<const Dealing> dealing,

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "tutti/data/plan.h"
@@ -26,5 +27,12 @@ struct Dealing {
 std::unique_ptr<DistributedIterator> deal(std::vector<std::unique_ptr<data::Iterator>> streams,
                                           std::shared_ptr<const Dealing> dealing,
                                           int64_t steps_ahead);
+
+/// The steps that a pass had taken when it was saved, where it was one of other workers (`alone`:
+/// there are none) or of another number of replicas: such a state says nothing more here. Nothing
+/// where `saved` is of as many.
+std::optional<int64_t> steps_of_others(const Nest& saved, bool alone, int64_t replicas);
+/// Takes so many steps of a new pass, which are lost.
+void skip_steps(DistributedIterator& pass, int64_t steps);
 
 }  // namespace tutti::distribute

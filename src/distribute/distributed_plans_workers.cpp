@@ -11,6 +11,7 @@
 #include "data/iteration.h"
 #include "data/iterator_state.h"
 #include "distribute/distributed_plans.h"
+#include "distribute/distributed_plans_steps.h"
 #include "distribute/worker_group.h"
 #include "tutti/base/log.h"
 
@@ -140,6 +141,8 @@ class AgreeingIterator : public DistributedIterator {
                       {"done", data::state::number(done_)}});
   }
   void restore(const Nest& saved) override {
+    if (const auto steps = steps_of_others(saved, /*alone=*/false, plan_->num_local_replicas()))
+      return skip_steps(*this, *steps);
     steps_->restore(data::state::part(saved, "steps"));
     num_steps_ = data::state::number_in(saved, "taken", 0);
     ended_ = data::state::number_in(saved, "ended") != 0;

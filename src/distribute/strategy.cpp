@@ -122,6 +122,11 @@ int64_t Strategy::random_step() const {
   return random_->step.load(std::memory_order_relaxed);
 }
 
+int64_t Strategy::next_random_step() const {
+  random_->notice_seed();
+  return random_->next.load(std::memory_order_relaxed);
+}
+
 void Strategy::set_random_step(int64_t step) {
   if (step < 0)
     throw InvalidArgument(cat("set_random_step [", name(), "]: ", step, ", expected 0 or more"));

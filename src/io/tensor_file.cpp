@@ -22,6 +22,7 @@
 #include <string_view>
 
 #include "io/file.h"
+#include "io/tensor_bytes.h"
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
 #include "tutti/tensor/tensor_spec.h"
@@ -92,6 +93,9 @@ const char* dtype_code(const std::string& name, at::ScalarType dtype) {
 /// beyond it.
 class FileReader {
  public:
+  /// Of bytes at hand, which messages call `path`.
+  FileReader(const std::string& path, std::string_view bytes)
+      : path_(path), bytes_(bytes.data()), size_(bytes.size()) {}
   explicit FileReader(const std::string& path)
       : path_(path), file_(std::fopen(path.c_str(), "rb")) {
     struct stat status = {};
@@ -110,12 +114,16 @@ class FileReader {
   void read(void* into, uint64_t count) {
     if (count > left())
       damaged(path_, cat("it ends at byte ", size_, ", expected ", count, " bytes from ", at_));
-    if (count > 0 && std::fread(into, 1, count, file_.get()) != count)
+    if (count > 0 && bytes_ != nullptr) {
+      std::memcpy(into, bytes_ + at_, count);
+    } else if (count > 0 && std::fread(into, 1, count, file_.get()) != count) {
       damaged(path_, cat("it cannot be read beyond byte ", at_));
+    }
     at_ += count;
   }
   /// The next byte, which stays the next.
   char peek() {
+    if (bytes_ != nullptr) return bytes_[at_];
     const int byte = std::fgetc(file_.get());
     if (byte == EOF) damaged(path_, cat("it cannot be read beyond byte ", at_));
     std::ungetc(byte, file_.get());
@@ -135,6 +143,7 @@ class FileReader {
   };
   const std::string& path_;
   std::unique_ptr<std::FILE, Close> file_;
+  const char* bytes_ = nullptr;
   uint64_t size_ = 0;
   uint64_t at_ = 0;
 };
@@ -333,23 +342,30 @@ std::string header_for(const TensorFile& file, const std::vector<Tensor>& contig
 
 }  // namespace
 
-void write_tensor_file(const std::string& path, const TensorFile& file) {
-  std::vector<Tensor> contiguous;
-  for (const auto& [name, tensor] : file.tensors) {
-    if (!tensor.defined())
-      throw InvalidArgument(
-          cat("write tensor [", name, "]: an undefined tensor, expected one with values"));
-    contiguous.push_back(tensor.detach().cpu().contiguous());
-  }
-  const std::string header = header_for(file, contiguous);
-  std::vector<std::pair<const void*, std::size_t>> parts{{header.data(), header.size()}};
-  for (const Tensor& tensor : contiguous)
-    parts.emplace_back(tensor.const_data_ptr(), tensor.nbytes());
-  write_file_atomically(path, parts);
-}
+namespace {
 
-TensorFile read_tensor_file(const std::string& path) {
-  FileReader file(path);
+/// What write_tensor_file writes: the header, and the tensors' bytes.
+struct Written {
+  std::string header;
+  std::vector<Tensor> tensors;
+
+  explicit Written(const TensorFile& file) {
+    for (const auto& [name, tensor] : file.tensors) {
+      if (!tensor.defined())
+        throw InvalidArgument(
+            cat("write tensor [", name, "]: an undefined tensor, expected one with values"));
+      tensors.push_back(tensor.detach().cpu().contiguous());
+    }
+    header = header_for(file, tensors);
+  }
+  std::vector<std::pair<const void*, std::size_t>> parts() const {
+    std::vector<std::pair<const void*, std::size_t>> all{{header.data(), header.size()}};
+    for (const Tensor& tensor : tensors) all.emplace_back(tensor.const_data_ptr(), tensor.nbytes());
+    return all;
+  }
+};
+
+TensorFile read_tensors(const std::string& path, FileReader& file, std::string* header_text) {
   uint64_t size = 0;
   if (file.size() < sizeof(size) + 2)
     damaged(path, cat("it has ", file.size(), " bytes, expected a header"));
@@ -372,7 +388,41 @@ TensorFile read_tensor_file(const std::string& path) {
     const std::string crc = described.crcs.empty() ? "" : described.crcs[i];
     result.tensors.emplace_back(entries[i].name, read_tensor(path, entries[i], crc, file));
   }
+  if (header_text != nullptr) *header_text = text;
   return result;
+}
+
+}  // namespace
+
+void write_tensor_file(const std::string& path, const TensorFile& file) {
+  write_tensor_file(path, file, posix_files());
+}
+void write_tensor_file(const std::string& path, const TensorFile& file, FileSystem& files) {
+  const Written written(file);
+  write_file_atomically(path, written.parts(), files);
+}
+std::string tensor_bytes(const TensorFile& file) {
+  const Written written(file);
+  std::string bytes;
+  for (const auto& [data, size] : written.parts())
+    bytes.append(static_cast<const char*>(data), size);
+  return bytes;
+}
+
+TensorFile read_tensor_file(const std::string& path) {
+  FileReader file(path);
+  return read_tensors(path, file, nullptr);
+}
+TensorFile read_tensor_file(const std::string& path, uint32_t& digest) {
+  FileReader file(path);
+  std::string header;
+  TensorFile result = read_tensors(path, file, &header);
+  digest = checksum(header.data(), header.size());
+  return result;
+}
+TensorFile read_tensor_bytes(const std::string& where, std::string_view bytes) {
+  FileReader file(where, bytes);
+  return read_tensors(where, file, nullptr);
 }
 
 std::map<std::string, Tensor> load_safetensors(const std::string& path) {

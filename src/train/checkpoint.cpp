@@ -2,10 +2,13 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <future>
 
+#include "tensor/worker_peers.h"
 #include "train/checkpoint_folder.h"
+#include "train/checkpoint_parts.h"
 #include "train/state_file.h"
 #include "tutti/base/error.h"
 #include "tutti/base/log.h"
@@ -17,7 +20,51 @@ namespace fs = std::filesystem;
 
 namespace {
 constexpr int64_t kLargestCounter = int64_t{1} << 53;  // so that it can be counted on
+constexpr const char* kWrite = "write checkpoint";
+constexpr const char* kRestore = "restore checkpoint";
+
+const SharedTrackable* shared(const AnyTrackable& object) {
+  return dynamic_cast<const SharedTrackable*>(&*object);
 }
+
+/// All say the same, or InvalidArgument on all with both.
+void agree(const WorkerPeers& peers, const char* operation, const std::string& mine) {
+  const std::vector<std::string> texts = peers.exchange(operation, mine);
+  for (std::size_t worker = 1; worker < texts.size(); ++worker) {
+    if (texts[worker] == texts[0]) continue;
+    throw InvalidArgument(cat(operation, " [worker ", peers.worker(), " of ", peers.num_workers(),
+                              "]: worker 0 has ", texts[0], ", worker ", worker, " has ",
+                              texts[worker], ", expected the same on every worker"));
+  }
+}
+
+bool has_key(const Nest& state, const char* key) {
+  return state.kind() == NestKind::kMap &&
+         std::find(state.keys().begin(), state.keys().end(), key) != state.keys().end();
+}
+
+/// What this worker takes of what was saved of an object.
+Nest own_part(const AnyTrackable& object, const Nest& state, const WorkerPeers* peers) {
+  const SharedTrackable* known = shared(object);
+  if (known == nullptr || !known->differs_between_workers() || !has_key(state, kOfWorkers))
+    return state;
+  const Nest& all = state[kOfWorkers];
+  const bool as_many = peers != nullptr && all.kind() == NestKind::kList &&
+                       all.size() == static_cast<std::size_t>(peers->num_workers());
+  return as_many ? all.items()[static_cast<std::size_t>(peers->worker())] : state;
+}
+
+template <class Body>
+void guarded(const WorkerPeers* peers, Body&& body) {
+  if (peers == nullptr) return body();
+  peers->guarded(body);
+}
+template <class Body>
+void together(const WorkerPeers* peers, const char* operation, Body&& body) {
+  if (peers == nullptr) return body();
+  peers->together(operation, body);
+}
+}  // namespace
 
 struct LoadStatus::Record {
   std::string path;
@@ -84,8 +131,12 @@ class Checkpoint::Background {
   Background(const Background&) = delete;
   Background& operator=(const Background&) = delete;
   void wait() {
+    asked_ = false;
     if (running_.valid()) running_.get();
   }
+  /// Since the last wait one was begun, if not here, on another worker.
+  bool asked() const { return asked_; }
+  void note() { asked_ = true; }
   template <class Work>
   void start(Work work) {
     running_ = std::async(std::launch::async, std::move(work));
@@ -93,6 +144,20 @@ class Checkpoint::Background {
 
  private:
   std::future<void> running_;
+  bool asked_ = false;
+};
+
+/// The folders that save() writes in. Used by one thread at a time: a write waits for the last.
+class Checkpoint::Locks {
+ public:
+  FolderLock& of(const std::string& folder, io::FileSystem& files) {
+    auto& lock = locks_[folder];
+    if (lock == nullptr) lock = std::make_unique<FolderLock>(kWrite, folder, files);
+    return *lock;
+  }
+
+ private:
+  std::map<std::string, std::unique_ptr<FolderLock>> locks_;
 };
 
 namespace {
@@ -103,8 +168,13 @@ void check_name(const std::string& name) {
 }
 }  // namespace
 
-Checkpoint::Checkpoint(Objects objects)
-    : objects_(std::move(objects)), background_(std::make_shared<Background>()) {
+Checkpoint::Checkpoint(Objects objects, std::shared_ptr<io::FileSystem> files)
+    : objects_(std::move(objects)),
+      files_(std::move(files)),
+      locks_(std::make_shared<Locks>()),
+      background_(std::make_shared<Background>()) {
+  if (files_ == nullptr)
+    files_ = std::shared_ptr<io::FileSystem>(std::shared_ptr<void>(), &io::posix_files());
   for (const auto& [name, object] : objects_) check_name(name);
 }
 
@@ -114,38 +184,85 @@ void Checkpoint::add_hidden(const std::string& name, AnyTrackable object) {
   hidden_.insert(name);
 }
 
-void Checkpoint::sync() { background_->wait(); }
-
-std::string Checkpoint::write(const std::string& path, const CheckpointOptions& options) const {
-  return write_then(path, options, [](const std::string&) {});
+std::shared_ptr<WorkerPeers> Checkpoint::peers() const {
+  std::shared_ptr<WorkerPeers> found;
+  for (const auto& [name, object] : objects_) {
+    const SharedTrackable* known = shared(object);
+    const auto theirs = known == nullptr ? nullptr : known->peers();
+    if (theirs == nullptr) continue;
+    if (found != nullptr && found->identity() != theirs->identity())
+      throw FailedPrecondition(cat("Checkpoint [", name,
+                                   "]: an object of other workers than those before it, expected "
+                                   "objects of one strategy; make a Checkpoint for each strategy"));
+    found = theirs;
+  }
+  return found;
 }
 
-std::string Checkpoint::write_then(const std::string& path, const CheckpointOptions& options,
-                                   std::function<void(const std::string& bare)> then) const {
-  background_->wait();
+std::string Checkpoint::names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, object] : objects_) names.push_back(name);
+  return join(names, ", ");
+}
+
+void Checkpoint::wait(const WorkerPeers* peers) const {
+  if (peers == nullptr || !background_->asked()) return background_->wait();
+  peers->together("sync checkpoint", [&] { background_->wait(); });
+}
+
+void Checkpoint::sync() { wait(peers().get()); }
+
+std::string Checkpoint::write(const std::string& path, const CheckpointOptions& options) const {
+  return write_with(path, options, {});
+}
+
+Nest Checkpoint::states(const WorkerPeers* peers) const {
   std::map<std::string, Nest> states;
-  for (const auto& [name, object] : objects_) states.emplace(name, object->state());
+  for (const auto& [name, object] : objects_) {
+    const SharedTrackable* known = shared(object);
+    Nest state = object->state();
+    if (peers != nullptr && known != nullptr && known->differs_between_workers()) {
+      std::vector<Nest> all;
+      for (const std::string& bytes : peers->exchange(cat("save ", name), state_bytes(state)))
+        all.push_back(state_in(cat("save ", name), bytes));
+      state = Nest::map({{kOfWorkers, Nest::list(std::move(all))}});
+    }
+    states.emplace(name, std::move(state));
+  }
+  return Nest::map(std::move(states));
+}
+
+std::string Checkpoint::write_with(const std::string& path, const CheckpointOptions& options,
+                                   Around around) const {
+  const auto peers = this->peers();
+  wait(peers.get());
   const std::string bare = without_suffix(path);
-  const fs::path folder = fs::path(bare).parent_path();
-  std::error_code failed;
-  if (!folder.empty()) fs::create_directories(folder, failed);
-  if (failed)
-    throw NotFound(cat("write checkpoint [", path, "]: ", failed.message(),
-                       ", expected a folder that can be made"));
-  Nest state = Nest::map(std::move(states));
-  if (options.enable_async) {  // an object of the user's may have given its own tensors
+  bool writes = true;
+  if (peers != nullptr) {
+    agree(*peers, kWrite,
+          cat("the objects ", names(), ", save counter ", save_counter_,
+              options.enable_async ? ", enable_async" : ""));
+    writes = writes_to(peers.get(), kWrite, file_of(bare));
+  }
+  Nest state;
+  guarded(peers.get(), [&] { state = states(peers.get()); });
+  if (options.enable_async && writes) {  // an object of the user's may have given its own tensors
     state = state.map_leaves(
         [](const Tensor& leaf) { return leaf.defined() ? leaf.detach().clone() : leaf; });
   }
-  auto work = [bare, state = std::move(state), counter = std::to_string(save_counter_),
-               then = std::move(then)] {
-    write_state(file_of(bare), state, counter);
-    then(bare);
+  auto work = [bare, files = files_, state = writes ? std::move(state) : Nest(), writes,
+               counter = std::to_string(save_counter_), around = std::move(around)] {
+    if (!writes) return;
+    io::make_folders(fs::path(bare).parent_path().string(), *files);
+    if (around.before) around.before(bare);
+    write_state(file_of(bare), state, counter, *files);
+    if (around.after) around.after(bare);
   };
   if (options.enable_async) {
-    background_->start(std::move(work));
+    background_->note();
+    if (writes) background_->start(std::move(work));
   } else {
-    work();
+    together(peers.get(), kWrite, work);
   }
   return bare;
 }
@@ -153,21 +270,89 @@ std::string Checkpoint::write_then(const std::string& path, const CheckpointOpti
 std::string Checkpoint::save(const std::string& prefix, const CheckpointOptions& options) {
   sync();
   ++save_counter_;
+  const auto before = [files = files_, locks = locks_](const std::string& path) {
+    const std::string folder = folder_of(path);
+    FolderLock& lock = locks->of(folder, *files);
+    lock.hold();
+    remove_abandoned(lock, folder, *files);
+    lock.announce({relative_to(folder, path)});
+  };
+  const auto after = [files = files_](const std::string& path) {
+    const std::string folder = folder_of(path);
+    FolderState state = read_folder_state(folder);
+    state.add(path);
+    write_folder_state(folder, state, *files);
+  };
   try {
-    return write_then(cat(prefix, "-", save_counter_), options, [](const std::string& path) {
-      const std::string folder = folder_of(path);
-      FolderState state = read_folder_state(folder);
-      state.add(path);
-      write_folder_state(folder, state);
-    });
+    return write_with(cat(prefix, "-", save_counter_), options, {before, after});
   } catch (...) {
     --save_counter_;
     throw;
   }
 }
 
-LoadStatus Checkpoint::read(const std::string& path) {
-  sync();
+// ---- restoring
+
+std::shared_ptr<const StateFile> Checkpoint::try_read(const WorkerPeers* peers,
+                                                      const std::string& path,
+                                                      std::string& why) const {
+  std::shared_ptr<const StateFile> file;
+  try {
+    file = std::make_shared<const StateFile>(checked_file(path));
+  } catch (const Error& error) {
+    why = error.what();
+    if (peers == nullptr) return nullptr;
+  }
+  if (peers == nullptr) return file;
+  const std::vector<std::string> texts =
+      peers->exchange(kRestore, file == nullptr ? cat("!", why) : std::to_string(file->digest));
+  why.clear();
+  for (std::size_t worker = 0; worker < texts.size(); ++worker) {
+    if (texts[worker][0] != '!') continue;
+    why = cat("worker ", worker, " failed: ", texts[worker].substr(1));
+    return nullptr;
+  }
+  for (std::size_t worker = 1; worker < texts.size(); ++worker) {
+    if (texts[worker] == texts[0]) continue;
+    throw InvalidArgument(cat("restore [", path, "]: the file of worker ", worker,
+                              " is another one than the chief's, expected one file for all; let "
+                              "every worker read the path that the chief writes"));
+  }
+  return file;
+}
+
+LoadStatus Checkpoint::give(const WorkerPeers* peers, const std::string& path,
+                            const StateFile& file) {
+  auto record = std::make_shared<LoadStatus::Record>();
+  record->path = path;
+  std::vector<std::pair<AnyTrackable, Nest>> parts;
+  together(peers, kRestore, [&] {
+    for (const auto& [name, object] : objects_) {
+      if (!has_key(file.state, name.c_str())) {
+        if (hidden_.count(name) == 0) record->not_in_file.push_back(name);
+        continue;
+      }
+      try {
+        parts.emplace_back(object, own_part(object, file.state[name], peers));
+        object->check_state(parts.back().second);
+      } catch (const Error& error) {
+        throw InvalidArgument(
+            cat("restore [", path, "]: ", name, ": ", error.what(), "; nothing was changed"));
+      }
+      record->given.emplace_back(name, object);
+    }
+  });
+  for (const std::string& name : file.state.keys()) {
+    if (objects_.count(name) == 0) record->without_object.push_back(name);
+  }
+  guarded(peers, [&] {
+    for (const auto& [object, state] : parts) object->set_state(state);
+  });
+  save_counter_ = number_in(file.about);
+  return LoadStatus(std::move(record));
+}
+
+StateFile checked_file(const std::string& path) {
   StateFile file = read_state(file_of(without_suffix(path)));
   if (file.state.kind() != NestKind::kMap)
     throw DataLoss(cat("restore [", path, "]: no map of objects; the file is damaged"));
@@ -175,33 +360,27 @@ LoadStatus Checkpoint::read(const std::string& path) {
   if (counter < 0 || counter > kLargestCounter)
     throw DataLoss(cat("restore [", path, "]: the save counter ", counter,
                        ", expected the number of a save; the file is damaged"));
-  auto record = std::make_shared<LoadStatus::Record>();
-  record->path = path;
-  for (const auto& [name, object] : objects_) {
-    const auto& keys = file.state.keys();
-    const bool found = std::find(keys.begin(), keys.end(), name) != keys.end();
-    if (!found) {
-      if (hidden_.count(name) == 0) record->not_in_file.push_back(name);
-      continue;
-    }
-    try {
-      object->check_state(file.state[name]);
-    } catch (const Error& error) {
-      throw InvalidArgument(
-          cat("restore [", path, "]: ", name, ": ", error.what(), "; nothing was changed"));
-    }
-    record->given.emplace_back(name, object);
+  return file;
+}
+
+LoadStatus Checkpoint::read(const std::string& path) {
+  const auto peers = this->peers();
+  wait(peers.get());
+  if (peers == nullptr) return give(nullptr, path, checked_file(path));
+  agree(*peers, kRestore, cat("the objects ", names(), ", a checkpoint"));
+  std::string why;
+  std::shared_ptr<const StateFile> file = try_read(peers.get(), path, why);
+  if (file == nullptr) {
+    checked_file(path);  // who failed says so itself
+    throw Aborted(cat("restore [", path, "]: ", why));
   }
-  for (const std::string& name : file.state.keys()) {
-    if (objects_.count(name) == 0) record->without_object.push_back(name);
-  }
-  for (const auto& [name, object] : record->given) object->set_state(file.state[name]);
-  save_counter_ = counter;
-  return LoadStatus(std::move(record));
+  return give(peers.get(), path, *file);
 }
 
 LoadStatus Checkpoint::restore(const std::string& path) {
   if (path.empty()) {
+    if (const auto peers = this->peers())
+      agree(*peers, kRestore, cat("the objects ", names(), ", no checkpoint"));
     auto record = std::make_shared<LoadStatus::Record>();
     record->asked = true;
     return LoadStatus(std::move(record));

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <chrono>
 #include <cmath>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -11,6 +12,7 @@
 #include "io/file.h"
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
+#include "tutti/io/tf_record.h"
 
 namespace tutti::train {
 namespace {
@@ -20,6 +22,7 @@ namespace fs = std::filesystem;
 constexpr char kStateFile[] = "checkpoint";
 constexpr char kSuffix[] = ".tutti";
 constexpr std::size_t kLargestState = 16 << 20;
+constexpr char kChecksum[] = "# crc32c: ";  // a comment to TensorFlow
 
 std::string quoted(const std::string& text) {
   std::string out = "\"";
@@ -65,6 +68,24 @@ std::string number_text(double number) {
   return {text, result.ptr};
 }
 
+std::string checksum_line(const std::string& text) {
+  char line[32];
+  std::snprintf(line, sizeof(line), "%s%08x\n", kChecksum, io::crc32c(text));
+  return line;
+}
+
+/// The text without its checksum, which is right; files of others have none.
+std::string checked(const std::string& file, const std::string& text) {
+  const std::size_t line = text.rfind(kChecksum);
+  if (line == std::string::npos) return text;
+  const std::string covered = text.substr(0, line);
+  if (text.substr(line) != checksum_line(covered))
+    throw DataLoss(cat("read [", file,
+                       "]: its checksum is wrong; the file is damaged, restore it from a copy or "
+                       "delete it"));
+  return covered;
+}
+
 }  // namespace
 
 void FolderState::add(const std::string& path) {
@@ -87,7 +108,7 @@ FolderState read_folder_state(const std::string& folder) {
   FolderState state;
   if (!io::file_exists(file)) return state;
   const std::vector<uint8_t> bytes = io::read_file(file, kLargestState);
-  std::istringstream lines(std::string(bytes.begin(), bytes.end()));
+  std::istringstream lines(checked(file, std::string(bytes.begin(), bytes.end())));
   for (std::string line; std::getline(lines, line);) {
     if (line.empty()) continue;
     const std::size_t colon = line.find(": ");
@@ -105,7 +126,8 @@ FolderState read_folder_state(const std::string& folder) {
   return state;
 }
 
-void write_folder_state(const std::string& folder, const FolderState& state) {
+void write_folder_state(const std::string& folder, const FolderState& state,
+                        io::FileSystem& files) {
   std::string text = cat("model_checkpoint_path: ", quoted(state.latest), "\n");
   for (const std::string& path : state.all)
     text += cat("all_model_checkpoint_paths: ", quoted(path), "\n");
@@ -113,7 +135,47 @@ void write_folder_state(const std::string& folder, const FolderState& state) {
     text += cat("all_model_checkpoint_timestamps: ", number_text(time), "\n");
   if (state.last_preserved > 0)
     text += cat("last_preserved_timestamp: ", number_text(state.last_preserved), "\n");
-  io::write_file_atomically(inside(folder, kStateFile), {{text.data(), text.size()}});
+  text += checksum_line(text);
+  io::write_file_atomically(inside(folder, kStateFile), {{text.data(), text.size()}}, files);
+}
+
+FolderState find_checkpoints(const std::string& folder, const std::string& name) {
+  std::vector<std::pair<int64_t, std::string>> found;
+  std::error_code failed;
+  for (fs::directory_iterator at(folder, failed), end; !failed && at != end; at.increment(failed)) {
+    const std::string file = at->path().filename().string();
+    const std::string bare = without_suffix(file);
+    const std::string begin = name + "-";
+    if (bare == file || bare.size() <= begin.size() || bare.size() > begin.size() + 18 ||
+        bare.rfind(begin, 0) != 0 ||
+        bare.find_first_not_of("0123456789", begin.size()) != std::string::npos)
+      continue;
+    found.emplace_back(number_in(bare.substr(begin.size())), bare);
+  }
+  std::sort(found.begin(), found.end());
+  FolderState state;
+  for (const auto& [number, bare] : found) state.all.push_back(bare);
+  state.times.resize(state.all.size(), seconds_now());
+  if (!state.all.empty()) state.latest = state.all.back();
+  return state;
+}
+
+void remove_abandoned(FolderLock& lock, const std::string& folder, io::FileSystem& files) {
+  const std::vector<std::string> names = lock.take_announced();
+  if (names.empty()) return;
+  FolderState state;
+  try {
+    state = read_folder_state(folder);
+  } catch (const DataLoss&) {
+    return;  // nobody knows what is kept
+  }
+  for (const std::string& name : names) {
+    const std::string file = file_of(inside(folder, name));
+    const bool kept = std::find(state.all.begin(), state.all.end(), name) != state.all.end();
+    if (kept || !lies_inside(folder, file)) continue;
+    files.remove(file);
+    io::remove_leftovers(file, files);
+  }
 }
 
 std::string folder_of(const std::string& path) {

@@ -5,6 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "io/file_system.h"
+#include "train/folder_lock.h"
+
 namespace tutti::train {
 
 /// As TensorFlow's CheckpointState: paths relative to the folder, the oldest first.
@@ -18,9 +21,15 @@ struct FolderState {
   void add(const std::string& path);
 };
 
-/// Empty when the folder has no such file; DataLoss when it is none.
+/// Empty when the folder has no such file; DataLoss when it is none, or damaged.
 FolderState read_folder_state(const std::string& folder);
-void write_folder_state(const std::string& folder, const FolderState& state);
+void write_folder_state(const std::string& folder, const FolderState& state,
+                        io::FileSystem& files = io::posix_files());
+/// What can be told without that file: checkpoints `name`-N by their numbers.
+FolderState find_checkpoints(const std::string& folder, const std::string& name);
+/// Removes what a writer that died had announced and the folder's file does not name. `lock` is
+/// held.
+void remove_abandoned(FolderLock& lock, const std::string& folder, io::FileSystem& files);
 
 std::string folder_of(const std::string& path);
 /// `path` with ".tutti" behind it, and without.

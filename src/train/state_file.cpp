@@ -5,9 +5,9 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "io/tensor_bytes.h"
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
-#include "tutti/io/tensor_file.h"
 
 namespace tutti::train {
 namespace {
@@ -146,18 +146,15 @@ class Reader {
   std::vector<bool> taken_;
 };
 
-}  // namespace
-
-void write_state(const std::string& path, const Nest& state, const std::string& about) {
+io::TensorFile file_with(const Nest& state, const std::string& about) {
   Writer writer;
   const Json structure = writer.add(state, "");
   const Json json{{"format", 1}, {"kind", "state"}, {"about", about}, {"structure", structure}};
   writer.file().metadata = json.dump(-1, ' ', false, Json::error_handler_t::replace);
-  io::write_tensor_file(path, writer.file());
+  return std::move(writer.file());
 }
 
-StateFile read_state(const std::string& path) {
-  const io::TensorFile file = io::read_tensor_file(path);
+StateFile state_of(const std::string& path, const io::TensorFile& file) {
   const Json json = Json::parse(file.metadata, nullptr, /*allow_exceptions=*/false);
   const bool known = json.is_object() && json.contains("kind") && json["kind"] == "state" &&
                      json.contains("structure") && json.contains("about") &&
@@ -166,6 +163,27 @@ StateFile read_state(const std::string& path) {
     throw InvalidArgument(
         cat("read [", path, "]: no checkpoint, expected a file that Checkpoint::write wrote"));
   return {Reader(path, file).read(json["structure"]), json["about"].get<std::string>()};
+}
+
+}  // namespace
+
+void write_state(const std::string& path, const Nest& state, const std::string& about,
+                 io::FileSystem& files) {
+  io::write_tensor_file(path, file_with(state, about), files);
+}
+
+StateFile read_state(const std::string& path) {
+  uint32_t digest = 0;
+  const io::TensorFile file = io::read_tensor_file(path, digest);
+  StateFile state = state_of(path, file);
+  state.digest = digest;
+  return state;
+}
+
+std::string state_bytes(const Nest& state) { return io::tensor_bytes(file_with(state, "")); }
+
+Nest state_in(const std::string& where, std::string_view bytes) {
+  return state_of(where, io::read_tensor_bytes(where, bytes)).state;
 }
 
 }  // namespace tutti::train

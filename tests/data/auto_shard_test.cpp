@@ -427,6 +427,15 @@ TEST(WorkerPieces, UserIssue10_AWorkerThatNeverGetsRowsIsToldWhenItsPiecesAreMad
   EXPECT_TRUE(says(none, "drop_remainder")) << none;
 }
 
+TEST(AutoShard, OptionsOfADistributionAloneAreThoseOfItInTheWhole) {
+  const auto batches = range(8).batch(2);
+  const auto whole =
+      batches.with_options({.experimental_distribute = {.auto_shard_policy = kData}});
+  const auto alone = batches.with_options({.auto_shard_policy = kData});
+  EXPECT_EQ(to_string(alone), to_string(whole));
+  EXPECT_NE(to_string(alone), to_string(batches.with_options({})));
+}
+
 TEST(WorkerPieces, UserIssue23_CuttingIsTheLastStageOverTheUsersOwn) {
   const auto batches = range(8).batch(4).map([](const Tensor& x) { return x.reshape({4}) * 10; });
   const PlanPtr by_batch = worker_pieces(batches.plan(), {1, 2, 0});

@@ -121,7 +121,9 @@ class DistributedIterator {
 class StrategyExtended : public tutti::distribute::StrategyExtended {
  public:
   explicit StrategyExtended(tutti::distribute::Strategy& strategy)
-      : tutti::distribute::StrategyExtended(strategy) {}
+      : tutti::distribute::StrategyExtended(strategy),
+        is_chief_(strategy.first_replica_id() == 0),
+        has_peers_(strategy.num_replicas_in_sync() > strategy.num_local_replicas()) {}
   template <class... Arrays>
   auto experimental_make_numpy_dataset(const Arrays&... arrays) const {
     return make_numpy_dataset(arrays...);
@@ -133,12 +135,17 @@ class StrategyExtended : public tutti::distribute::StrategyExtended {
     return run_steps_on_iterator(std::forward<Fn>(fn), iterator, iterations, initial_loop_values);
   }
   bool experimental_require_static_shapes() const { return require_static_shapes(); }
-  /// Does every worker build the same program? Not with one process.
-  bool experimental_between_graph() const { return false; }
-  /// Does this worker initialise, save checkpoints and write summaries? The only one does.
+  /// Does every worker build the same program? Where there are several.
+  bool experimental_between_graph() const { return has_peers_; }
   bool experimental_should_init() const { return true; }
-  bool should_checkpoint() const { return true; }
-  bool should_save_summary() const { return true; }
+  /// Does what this worker saves, and what it writes for people to look at, count? The chief's
+  /// does.
+  bool should_checkpoint() const { return is_chief_; }
+  bool should_save_summary() const { return is_chief_; }
+
+ private:
+  bool is_chief_;
+  bool has_peers_;
 };
 
 namespace internal {
@@ -264,6 +271,7 @@ using OneDeviceStrategy = V1<tutti::distribute::OneDeviceStrategy>;
 
 namespace experimental {
 using CentralStorageStrategy = V1<tutti::distribute::CentralStorageStrategy>;
+using MultiWorkerMirroredStrategy = V1<tutti::distribute::MultiWorkerMirroredStrategy>;
 using compat::CollectiveCommunication;
 using compat::CollectiveHints;
 using tutti::distribute::CommunicationImplementation;

@@ -278,6 +278,11 @@ class Dataset {
   auto enumerate(int64_t start = 0) const {
     return Dataset<std::tuple<Tensor, Element>>(plans::enumerate(plan_, start));
   }
+  /// Those of a distribution alone: `with_options({.auto_shard_policy = AutoShardPolicy::kData})`.
+  template <std::same_as<DistributeOptions> Distribute = DistributeOptions>
+  Dataset with_options(const Distribute& options) const {
+    return with_options(Options{.experimental_distribute = options});
+  }
   Dataset with_options(const Options& options) const {
     return Dataset(plans::with_options(plan_, options));
   }

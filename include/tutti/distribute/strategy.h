@@ -249,6 +249,7 @@ class Strategy {
   at::Generator& generator(int local_replica);
   /// The step of the `run` under way; the next one's is one more, or what was set (0 or more).
   int64_t random_step() const;
+  int64_t next_random_step() const;
   void set_random_step(int64_t step);
   /// Throws FailedPrecondition unless this thread may use this strategy's variables and
   /// cross-replica calls.
@@ -389,6 +390,10 @@ auto Strategy::update_non_slot(const Destinations& colocate_with, Fn&& fn, Args&
     return regroup<Mirrored>(std::move(results));
   }
 }
+
+/// The place of the strategy's random numbers as part of a checkpoint; the strategy must outlive
+/// it. A program with the seed of the one that saved it then draws on as that one would have.
+std::shared_ptr<Trackable> trackable(Strategy& strategy);
 
 }  // namespace tutti::distribute
 

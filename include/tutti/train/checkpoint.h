@@ -2,8 +2,18 @@
 // Checkpoints: the state of objects in one file, by name.
 //
 // A checkpoint file is a safetensors file (docs/formats.md): each tensor under its path, as
-// `model/weights/dense/kernel`. It is written beside its place and renamed, so that it is there as
-// a whole or not at all.
+// `model/weights/dense/kernel`. It is written beside its place, flushed to the disk and renamed, so
+// that it is there as a whole or not at all (docs/reliability.md).
+//
+// Several workers. The objects of a strategy with several workers (variables, models, optimizers,
+// metrics, the strategy) are saved and restored by all workers together: each makes the same calls.
+// The chief alone writes. A worker that was given another path than the chief, as the folders
+// `workertemp_1` of TensorFlow's tutorials, writes its own copy there, which the program may
+// delete. Everybody restores the chief's file: files that are not the same, or that a worker does
+// not see, are an error on all workers, and so is whatever fails on one of them. Iterators of
+// distributed datasets have a place on each worker; a checkpoint has them all. Another number of
+// workers or replicas can restore it: values that are the sums of the replicas' are shared out
+// anew, and a pass over data takes as many steps as had been taken.
 
 #include <cstdint>
 #include <functional>
@@ -16,7 +26,17 @@
 
 #include "tutti/tensor/trackable.h"
 
+namespace tutti {
+class WorkerPeers;
+}
+namespace tutti::io {
+class FileSystem;
+}
+
 namespace tutti::train {
+
+class FolderLock;
+struct StateFile;
 
 /// What became of a restore. Says in the log what was left over when it dies unasked.
 class LoadStatus {
@@ -50,8 +70,9 @@ struct CheckpointOptions {
 class Checkpoint {
  public:
   using Objects = std::map<std::string, AnyTrackable>;
-  /// InvalidArgument: an empty name, one with a slash, or "save_counter".
-  explicit Checkpoint(Objects objects);
+  /// InvalidArgument: an empty name, one with a slash, or "save_counter". `files`: for tests, what
+  /// writes; null: the system.
+  explicit Checkpoint(Objects objects, std::shared_ptr<io::FileSystem> files = nullptr);
 
   /// One object more, which users need not know of: a file that lacks it is as good. In the place
   /// of an earlier one of that name; InvalidArgument as the constructor.
@@ -59,9 +80,13 @@ class Checkpoint {
 
   /// Writes the states to `path`, to which ".tutti" is added unless it ends so. Gives `path`
   /// without it. Makes the folder when it is not there. All objects must have a state
-  /// (FailedPrecondition); nothing is written otherwise.
+  /// (FailedPrecondition); nothing is written otherwise. What fails of the disk is
+  /// ResourceExhausted, NotFound, PermissionDenied or Unavailable; what was there before is there
+  /// still, and the next save begins anew.
   std::string write(const std::string& path, const CheckpointOptions& options = {}) const;
   /// Counts one up and writes `prefix`-N; then the file `checkpoint` beside it names it the latest.
+  /// From the first save on this process is the folder's only writer, until the Checkpoint is gone:
+  /// FailedPrecondition names both where another one is (a second job, a chief that was replaced).
   std::string save(const std::string& prefix, const CheckpointOptions& options = {});
   /// Waits until what enable_async left to write is written.
   void sync();
@@ -78,10 +103,27 @@ class Checkpoint {
  private:
   friend class CheckpointManager;
   class Background;
-  std::string write_then(const std::string& path, const CheckpointOptions& options,
-                         std::function<void(const std::string& bare)> then) const;
+  class Locks;
+  /// What goes before and behind the file, where one is written.
+  struct Around {
+    std::function<void(const std::string& bare)> before;
+    std::function<void(const std::string& bare)> after;
+  };
+  /// Null: this process alone.
+  std::shared_ptr<WorkerPeers> peers() const;
+  void wait(const WorkerPeers* peers) const;
+  std::string names() const;
+  Nest states(const WorkerPeers* peers) const;
+  std::string write_with(const std::string& path, const CheckpointOptions& options,
+                         Around around) const;
+  /// Nothing when it cannot be read on every worker; `why` says on which.
+  std::shared_ptr<const StateFile> try_read(const WorkerPeers* peers, const std::string& path,
+                                            std::string& why) const;
+  LoadStatus give(const WorkerPeers* peers, const std::string& path, const StateFile& file);
   Objects objects_;
   std::set<std::string> hidden_;
+  std::shared_ptr<io::FileSystem> files_;
+  std::shared_ptr<Locks> locks_;
   std::shared_ptr<Background> background_;
   int64_t save_counter_ = 0;
 };
@@ -105,19 +147,27 @@ struct CheckpointManagerOptions {
 };
 
 /// Keeps the last checkpoints of a folder. What it keeps is written down in the file `checkpoint`
-/// there, and taken up again by the next manager of the folder.
+/// there, and taken up again by the next manager of the folder. From its first save on its process
+/// is the folder's only writer, as Checkpoint::save says. What a process that was killed in a save
+/// left there, the next save removes. With several workers every worker has one and makes its
+/// calls; the chief decides.
 class CheckpointManager {
  public:
   CheckpointManager(Checkpoint& checkpoint, const std::string& directory,
                     const CheckpointManagerOptions& options = {});
   /// Saves as `<directory>/<name>-N`, N the save counter or `checkpoint_number`; then deletes what
   /// is too old. With check_interval it does nothing, and gives nothing, before
-  /// `checkpoint_interval` steps have passed.
+  /// `checkpoint_interval` steps have passed. With enable_async the states are copied here, and the
+  /// rest is done by a thread of the checkpoint's.
   std::optional<std::string> save(std::optional<int64_t> checkpoint_number = std::nullopt,
-                                  bool check_interval = true);
-  /// Restores the latest and gives its path; else calls init_fn and gives nothing.
+                                  bool check_interval = true,
+                                  const CheckpointOptions& options = {});
+  /// Restores the latest that can be read and gives its path; a warning says why one was passed
+  /// over. Without any calls init_fn and gives nothing. DataLoss, with all reasons, when none of
+  /// those that are there can be read. Of several workers the chief says which they are: all take
+  /// the same.
   std::optional<std::string> restore_or_initialize();
-  /// "" when there is none.
+  /// "" when there is none. What is being written is not there yet.
   std::string latest_checkpoint() const;
   /// Those kept, the oldest first.
   std::vector<std::string> checkpoints() const;
@@ -126,17 +176,13 @@ class CheckpointManager {
   std::optional<int64_t> checkpoint_interval() const { return options_.checkpoint_interval; }
 
  private:
-  struct Kept {
-    std::string path;
-    double time;  ///< seconds since the epoch, when it was saved
-  };
-  void drop_old();
+  struct Folder;
+  struct Plan;
+  Plan plan_for(const std::string& path, double now) const;
   Checkpoint& checkpoint_;
   std::string directory_;
   CheckpointManagerOptions options_;
-  std::vector<Kept> kept_;
-  std::vector<Kept> preserved_;  ///< those that keep_checkpoint_every_n_hours keeps for ever
-  double last_preserved_;
+  std::shared_ptr<Folder> folder_;  ///< the writing thread has it too
   std::optional<int64_t> last_step_;
 };
 

@@ -1,7 +1,11 @@
 #include <filesystem>
 
+#include "distribute/variable_checkpoint.h"
+#include "io/file.h"
 #include "keras/callbacks/monitor.h"
+#include "keras/saving/shared_files.h"
 #include "keras/training/train_loop.h"
+#include "train/folder_lock.h"
 #include "tutti/keras/callbacks/output.h"
 
 namespace tutti::keras::callbacks {
@@ -27,7 +31,7 @@ class Backup : public Callback {
               "]: called outside fit, whose place in the data it keeps, expected in fit; in a loop "
               "of your own use train::Checkpoint"));
     }
-    if (!read(latest_)) read(previous_);
+    begin(tutti::internal::peers_of(model()->strategy()).get());
   }
   void on_epoch_begin(int64_t epoch, const Logs& logs) override {
     counter_.begin_epoch(position());
@@ -40,7 +44,8 @@ class Backup : public Callback {
     if (options_.save_freq.each_epoch()) write();
   }
   void on_train_end(const Logs& logs) override {
-    if (!options_.delete_checkpoint) return;
+    lock_.reset();
+    if (!options_.delete_checkpoint || !writes_) return;
     std::error_code unused;
     fs::remove(latest_, unused);
     fs::remove(previous_, unused);
@@ -49,32 +54,89 @@ class Backup : public Callback {
   bool needs_batch_logs() const override { return false; }
 
  private:
-  /// False when there is no file, or, with another to take, none that can be read.
-  bool read(const fs::path& path) {
+  static constexpr const char* kOperation = "BackupAndRestore";
+
+  /// The chief says which backups there are, by their paths: everybody reads the same.
+  std::vector<std::string> backups(const WorkerPeers* peers) const {
+    std::string there;
     std::error_code unused;
-    if (!fs::exists(path, unused)) return false;
-    try {
-      position()->resume_from = io::read_tensor_file(path.string());
-    } catch (const DataLoss& error) {
-      if (path == previous_ || !fs::exists(previous_, unused)) throw;
-      log_warning(error.what(), "; the backup before it is taken");
-      return false;
+    for (const fs::path& path : {latest_, previous_}) {
+      if (fs::exists(path, unused))
+        there += (peers == nullptr ? path.string() : plain_path(path.string())) + '\0';
     }
-    position()->path = path.string();
-    return true;
+    if (peers != nullptr) there = peers->of_chief(kOperation, there);
+    std::vector<std::string> paths;
+    for (std::size_t begin = 0, end; (end = there.find('\0', begin)) != std::string::npos;
+         begin = end + 1)
+      paths.push_back(there.substr(begin, end - begin));
+    return paths;
   }
+  void begin(const WorkerPeers* peers) {
+    writes_ = writes_to(peers, kOperation, latest_.string());
+    has_backup_ = false;
+    std::vector<std::string> reasons;
+    for (const std::string& path : backups(peers)) {
+      io::TensorFile file;
+      std::string why;
+      if (!try_read_together(peers, kOperation, path, file, why)) {
+        reasons.push_back(why);
+        continue;
+      }
+      for (const std::string& reason : reasons)
+        log_warning(reason, "; the backup before it is taken");
+      position()->resume_from = std::move(file);
+      position()->path = path;
+      has_backup_ = true;
+      return;
+    }
+    if (!reasons.empty())
+      throw DataLoss(cat(kOperation, " [", folder_.string(), "]: ", join(reasons, "; "),
+                         ", expected a backup that can be read; delete the folder to begin anew"));
+  }
+
   void write() {
+    const auto peers = tutti::internal::peers_of(model()->strategy());
     const io::TensorFile file = TrainLoop::backup_of(*model(), *position());
+    const auto body = [&] {
+      if (writes_) write_or_warn(file);
+    };
+    if (peers == nullptr) {
+      body();
+    } else {
+      peers->together(kOperation, body);
+    }
+    has_backup_ = true;
+  }
+  /// With a backup to fall back on, a disk that is full for a while does not end the training.
+  void write_or_warn(const io::TensorFile& file) {
+    try {
+      return write_file(file);
+    } catch (const ResourceExhausted& error) {
+      if (!has_backup_) throw;
+      log_warning(error.what(), "; the training goes on with the backup before it");
+    } catch (const Unavailable& error) {
+      if (!has_backup_) throw;
+      log_warning(error.what(), "; the training goes on with the backup before it");
+    }
+  }
+  void write_file(const io::TensorFile& file) {
+    io::make_folders(folder_.string());
+    if (lock_ == nullptr)
+      lock_ = std::make_unique<train::FolderLock>(kOperation, folder_.string(), io::posix_files());
+    lock_->hold();
     std::error_code problem;
-    fs::create_directories(folder_, problem);
     if (options_.double_checkpoint && fs::exists(latest_, problem)) fs::rename(latest_, previous_);
     io::write_tensor_file(latest_.string(), file);
   }
+
   fs::path folder_;
   fs::path latest_;
   fs::path previous_;
   BackupAndRestoreOptions options_;
   BatchCounter counter_;
+  std::unique_ptr<train::FolderLock> lock_;  ///< from the first backup to the end of the training
+  bool writes_ = true;
+  bool has_backup_ = false;
 };
 
 }  // namespace

@@ -1,8 +1,10 @@
 #include <fstream>
 
+#include "keras/saving/shared_files.h"
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
 #include "tutti/keras/callbacks/output.h"
+#include "tutti/keras/model.h"
 #include "tutti/tensor/printing.h"
 
 namespace tutti::keras::callbacks {
@@ -13,6 +15,8 @@ class Csv : public Callback {
   Csv(std::string filename, const CSVLoggerOptions& options)
       : filename_(std::move(filename)), options_(options) {}
   void on_train_begin(const Logs& logs) override {
+    writes_ = is_chief(model() == nullptr ? nullptr : &model()->strategy());
+    if (!writes_) return;
     bool empty = true;
     if (options_.append)
       empty = std::ifstream(filename_).peek() == std::ifstream::traits_type::eof();
@@ -24,6 +28,7 @@ class Csv : public Callback {
     columns_.clear();
   }
   void on_epoch_end(int64_t epoch, Logs& logs) override {
+    if (!writes_) return;
     if (columns_.empty()) {
       bool has_validation = false;
       for (const auto& [name, unused] : logs) {
@@ -55,6 +60,7 @@ class Csv : public Callback {
   std::string filename_;
   CSVLoggerOptions options_;
   std::ofstream file_;
+  bool writes_ = true;
   bool header_due_ = true;
   std::vector<std::string> columns_;
 };

@@ -1,8 +1,10 @@
 #include <cstdio>
-#include <filesystem>
 #include <iostream>
 
+#include "distribute/variable_checkpoint.h"
 #include "keras/callbacks/monitor.h"
+#include "keras/saving/shared_files.h"
+#include "keras/saving/weights_file.h"
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
 #include "tutti/keras/callbacks/output.h"
@@ -119,31 +121,41 @@ class Checkpoint : public Callback {
     const std::string path = fill_template(path_, epoch, batch, logs);
     if (options_.save_best_only) {
       const auto current = monitor_.read(model(), logs);
-      if (!current) return;
+      const bool better = current && monitor_.better(*current, best_);
       const std::string best = best_ ? formatted("%.5f", *best_) : "None";
-      if (!monitor_.better(*current, best_)) {
-        say(cat("\nEpoch ", epoch + 1, ": ", monitor_.name(), " did not improve from ", best,
-                "\n"));
-        return;
+      switch (chiefs_choice(!current ? kNothing : better ? kBetter : kWorse)) {
+        case kNothing:
+          return;
+        case kWorse:
+          say(cat("\nEpoch ", epoch + 1, ": ", monitor_.name(), " did not improve from ", best,
+                  "\n"));
+          return;
+        case kBetter:
+          break;
       }
       say(cat("\nEpoch ", epoch + 1, ": ", monitor_.name(), " improved from ", best, " to ",
-              formatted("%.5f", *current), ", saving model to ", path, "\n"));
+              formatted("%.5f", current.value_or(0)), ", saving model to ", path, "\n"));
       best_ = current;
     } else {
       say(cat("\nEpoch ", epoch + 1, ": saving model to ", path, "\n"));
     }
-    const auto folder = std::filesystem::path(path).parent_path();
-    std::error_code unused;  // what is wrong with it, writing the file says
-    if (!folder.empty()) std::filesystem::create_directories(folder, unused);
     if (options_.save_weights_only) {
-      model()->save_weights(path);
+      save_weights_file(*model(), path, /*make_folder=*/true);
     } else {
-      model()->save(path);
+      save_model_file(*model(), path, /*make_folder=*/true);
     }
     say(cat("\nEpoch ", epoch + 1, ": finished saving model to ", path, "\n"));
   }
+  enum Choice { kNothing, kWorse, kBetter };
+  /// Saving is a matter of all workers, and so is not saving.
+  Choice chiefs_choice(Choice mine) const {
+    const auto peers = tutti::internal::peers_of(model()->strategy());
+    if (peers == nullptr) return mine;
+    return static_cast<Choice>(peers->of_chief("ModelCheckpoint", cat(static_cast<int>(mine)))[0] -
+                               '0');
+  }
   void say(const std::string& text) const {
-    if (options_.verbose > 0) std::cout << text << std::flush;
+    if (options_.verbose > 0 && is_chief(&model()->strategy())) std::cout << text << std::flush;
   }
   std::string path_;
   ModelCheckpointOptions options_;

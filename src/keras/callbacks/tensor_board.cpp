@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "keras/saving/optimizer_state.h"
+#include "keras/saving/shared_files.h"
 #include "tutti/base/error.h"
 #include "tutti/base/log.h"
 #include "tutti/base/text.h"
@@ -114,6 +115,7 @@ class Board : public Callback {
   }
   void on_train_batch_end(int64_t batch, const Logs& logs) override {
     step_ = std::max(before_batch_ + 1, steps_so_far());
+    if (!writes()) return;
     if (options_.write_steps_per_second) {
       train().scalar("batch_steps_per_second",
                      static_cast<double>(step_ - before_batch_) / seconds_since(batch_begin_),
@@ -125,9 +127,12 @@ class Board : public Callback {
   bool needs_batch_logs() const override { return writes_batch(); }
 
   void on_epoch_end(int64_t epoch, Logs& logs) override {
-    write_logs(epoch, logs);
-    if (options_.write_graph && !model_written_) write_model();
+    if (writes()) {
+      write_logs(epoch, logs);
+      if (options_.write_graph && !model_written_) write_model();
+    }
     if (options_.histogram_freq > 0 && epoch % options_.histogram_freq == 0) write_weights(epoch);
+    if (!writes()) return;
     if (options_.embeddings_freq > 0 && epoch % options_.embeddings_freq == 0) {
       train();  // makes the folder
       write_embeddings(*model(), folder_ / "train", options_.embeddings_metadata);
@@ -136,7 +141,7 @@ class Board : public Callback {
     if (validation_) validation_->flush();
   }
   void on_test_end(const Logs& logs) override {
-    if (model() == nullptr || !model()->compiled()) return;
+    if (model() == nullptr || !model()->compiled() || !writes()) return;
     const int64_t iterations = model()->optimizer().iterations();
     for (const auto& [name, value] : logs)
       validation().scalar(cat("evaluation_", name, "_vs_iterations"), value, iterations);
@@ -150,6 +155,8 @@ class Board : public Callback {
     if (!writer) writer.emplace((folder_ / name).string());
     return *writer;
   }
+  /// Of several workers the chief alone; what all must read together, all read.
+  bool writes() const { return is_chief(model() == nullptr ? nullptr : &model()->strategy()); }
   bool writes_batch() const {
     return !options_.update_freq.each_epoch() && batch_ % options_.update_freq.batches() == 0;
   }
@@ -187,6 +194,7 @@ class Board : public Callback {
   void write_weights(int64_t epoch) {
     for (const Variable& weight : model()->weights()) {
       const Tensor value = weight.read_value().detach().cpu();
+      if (!writes()) continue;
       train().histogram(cat(weight.name(), "/histogram"), value, epoch);
       if (!options_.write_images) continue;
       if (const auto picture = picture_of(value))

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "keras/saving/model_file.h"
+#include "keras/saving/shared_files.h"
 #include "keras/saving/weights_file.h"
 #include "tutti/base/log.h"
 
@@ -111,18 +112,25 @@ std::unique_ptr<Model> ModelFile::model_from(const Json& json, const std::string
 
 // ---- files
 
-void Model::save(const std::string& path) const {
+void save_model_file(const Model& model, const std::string& path, bool make_folder) {
   check_outside_replicas("save", path);
-  Json json = ModelFile::architecture(*this);
-  io::TensorFile file;
-  put_weights(*this, file);
-  if (compiled()) {
-    json["compiled"] = ModelFile::compiled_part(*this);
-    ModelFile::put_slots(*this, file);
-  }
-  file.metadata =
-      json.dump(-1, ' ', false, Json::error_handler_t::replace);  // a name need not be UTF-8
-  io::write_tensor_file(path, file);
+  const auto collect = [&] {
+    Json json = ModelFile::architecture(model);
+    io::TensorFile file;
+    put_weights(model, file);
+    if (model.compiled()) {
+      json["compiled"] = ModelFile::compiled_part(model);
+      ModelFile::put_slots(model, file);
+    }
+    file.metadata =
+        json.dump(-1, ' ', false, Json::error_handler_t::replace);  // a name need not be UTF-8
+    return file;
+  };
+  save_together(model.strategy(), "save", path, collect, make_folder);
+}
+
+void Model::save(const std::string& path) const {
+  save_model_file(*this, path, /*make_folder=*/false);
 }
 
 std::string Model::to_json() const {
@@ -141,7 +149,8 @@ void check_size(const std::string& path, int64_t max_bytes) {
 }
 
 std::unique_ptr<Model> load(const std::string& path, const LoadModelOptions& options) {
-  const io::TensorFile file = io::read_tensor_file(path);
+  const io::TensorFile file = read_together(distribute::get_strategy(), "load_model", path,
+                                            [&] { check_size(path, options.max_bytes); });
   const Json json = parse_object(cat("load_model [", path, "]"), file.metadata);
   // No weight may be larger than the largest in the file: a false description takes no memory.
   layers::LayerLimits limits{.weight_entries = 0};
@@ -173,7 +182,6 @@ std::unique_ptr<Model> guarded(const std::string& path, Load&& load) {
 
 std::unique_ptr<Model> load_model(const std::string& path, const LoadModelOptions& options) {
   check_outside_replicas("load_model", path);
-  check_size(path, options.max_bytes);
   return guarded(path, [&] { return load(path, options); });
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "distribute/variable_checkpoint.h"
 #include "keras/optimizers/rule_optimizer.h"
 #include "keras/saving/named_state.h"
 #include "keras/saving/weights_file.h"
@@ -13,7 +14,7 @@ namespace tutti::keras {
 // ---- models
 
 /// {"names": strings, "weights": {name: tensor}}.
-class ModelState : public Trackable {
+class ModelState : public SharedTrackable {
  public:
   explicit ModelState(Model& model) : model_(model) {}
   Nest state() const override {
@@ -34,6 +35,9 @@ class ModelState : public Trackable {
   bool state_taken() const override {
     if (model_.waiting_state_ != nullptr && model_.built()) model_.take_waiting_state();
     return model_.waiting_state_ == nullptr;
+  }
+  std::shared_ptr<WorkerPeers> peers() const override {
+    return tutti::internal::peers_of(model_.strategy());
   }
 
   static std::vector<std::pair<Variable, Tensor>> values(const Model& model, const Nest& state) {
@@ -216,7 +220,7 @@ void apply(Optimizer& optimizer, const Prepared& prepared) {
 /// {"iterations", "learning_rate", "names": strings, "slots": {slot: {name: tensor}},
 /// "accumulated", "evaluating": the weights are those to evaluate with}; while the optimizer is not
 /// built, without "names" and what follows.
-class OptimizerState : public Trackable {
+class OptimizerState : public SharedTrackable {
  public:
   explicit OptimizerState(Optimizer optimizer) : optimizer_(std::move(optimizer)) {}
 
@@ -271,6 +275,10 @@ class OptimizerState : public Trackable {
     });
   }
   bool state_taken() const override { return !*waits_; }
+  std::shared_ptr<WorkerPeers> peers() const override {
+    if (!optimizer_.built()) return nullptr;
+    return tutti::internal::peers_of(optimizer_.trainable_variables());
+  }
 
  private:
   Optimizer optimizer_;
@@ -294,7 +302,7 @@ namespace {
 
 /// {"names": strings, "values": {name: tensor}}; both empty before the first update of a metric
 /// whose state has the size of its data.
-class MetricState : public Trackable {
+class MetricState : public SharedTrackable {
  public:
   explicit MetricState(const Metric& metric) : metric_(metric) {}
   Nest state() const override {
@@ -323,6 +331,9 @@ class MetricState : public Trackable {
     });
   }
   bool state_taken() const override { return !*waits_; }
+  std::shared_ptr<WorkerPeers> peers() const override {
+    return tutti::internal::peers_of(metric_.variables());
+  }
 
  private:
   static std::vector<Tensor> values(const Metric::Impl& metric, const Nest& state) {

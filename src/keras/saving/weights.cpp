@@ -6,6 +6,7 @@
 #include "distribute/variable_checkpoint.h"
 #include "keras/json.h"
 #include "keras/saving/named_state.h"
+#include "keras/saving/shared_files.h"
 #include "keras/saving/weights_file.h"
 #include "tutti/base/log.h"
 #include "tutti/keras/torch_model.h"
@@ -148,7 +149,9 @@ namespace internal {
 void load_named_weights(const NamedVariables& own, const std::string& path,
                         const LoadWeightsOptions& options) {
   check_outside_replicas("load_weights", path);
-  const io::TensorFile file = io::read_tensor_file(path);
+  const io::TensorFile file = own.empty()
+                                  ? io::read_tensor_file(path)
+                                  : read_together(own[0].second.strategy(), "load_weights", path);
   const std::size_t count = count_tensors(file, kPrefix);
   // Files of other programs have no description.
   bool by_place = !options.by_name && !file.metadata.empty() && count > 0;
@@ -175,19 +178,30 @@ void load_named_weights(const NamedVariables& own, const std::string& path,
 
 void save_named_weights(const NamedVariables& own, const std::string& path) {
   check_outside_replicas("save_weights", path);
-  io::TensorFile file;
-  for (const auto& [name, weight] : own)
-    file.tensors.emplace_back(name, tutti::internal::saved_value(weight));
-  io::write_tensor_file(path, file);
+  const auto collect = [&] {
+    io::TensorFile file;
+    for (const auto& [name, weight] : own)
+      file.tensors.emplace_back(name, tutti::internal::saved_value(weight));
+    return file;
+  };
+  if (own.empty()) return io::write_tensor_file(path, collect());
+  save_together(own[0].second.strategy(), "save_weights", path, collect);
 }
 
 }  // namespace internal
 
-void Model::save_weights(const std::string& path) const {
+void save_weights_file(const Model& model, const std::string& path, bool make_folder) {
   check_outside_replicas("save_weights", path);
-  io::TensorFile file{Json{{"format", kModelFormat}, {"kind", "weights"}}.dump(), {}};
-  put_weights(*this, file);
-  io::write_tensor_file(path, file);
+  const auto collect = [&] {
+    io::TensorFile file{Json{{"format", kModelFormat}, {"kind", "weights"}}.dump(), {}};
+    put_weights(model, file);
+    return file;
+  };
+  save_together(model.strategy(), "save_weights", path, collect, make_folder);
+}
+
+void Model::save_weights(const std::string& path) const {
+  save_weights_file(*this, path, /*make_folder=*/false);
 }
 
 void Model::load_weights(const std::string& path, const LoadWeightsOptions& options) {

@@ -29,4 +29,8 @@ void put_weights(const Model& model, io::TensorFile& file);
 /// model; nothing is changed then.
 void take_weights(Model& model, const io::TensorFile& file, const std::string& path);
 
+/// Model::save_weights, and Model::save; `make_folder`: that of the file too.
+void save_weights_file(const Model& model, const std::string& path, bool make_folder);
+void save_model_file(const Model& model, const std::string& path, bool make_folder);
+
 }  // namespace tutti::keras

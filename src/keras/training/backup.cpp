@@ -11,8 +11,8 @@ constexpr int kFormatVersion = 1;
 
 /// Replicas that have a component each, which a sum or a mean would not give back bit for bit.
 bool has_components(const Variable& variable, const distribute::Strategy& strategy) {
-  return strategy.num_local_replicas() == strategy.num_replicas_in_sync() &&
-         variable.components().size() > 1 &&
+  return strategy.num_replicas_in_sync() > 1 &&
+         variable.components().size() == static_cast<std::size_t>(strategy.num_local_replicas()) &&
          variable.synchronization() == VariableSynchronization::kOnRead;
 }
 
@@ -23,9 +23,10 @@ std::string component_name(const std::string& name, std::size_t index) {
 void put_components(const std::string& name, const Variable& variable, const Model& model,
                     io::TensorFile& file) {
   if (!has_components(variable, model.strategy())) return;
-  const std::vector<Tensor> components = variable.components();
-  for (std::size_t i = 0; i < components.size(); ++i)
-    file.tensors.emplace_back(component_name(name, i), components[i].detach().cpu().clone());
+  const Tensor components = tutti::internal::all_components(variable);
+  for (int64_t i = 0; i < components.size(0); ++i)
+    file.tensors.emplace_back(component_name(name, static_cast<std::size_t>(i)),
+                              components[i].clone());
 }
 
 const Tensor* find(const io::TensorFile& file, const std::string& name) {
@@ -38,14 +39,19 @@ const Tensor* find(const io::TensorFile& file, const std::string& name) {
 /// Of a backup that was written with as many replicas; with another number there is the aggregate.
 void take_components(const std::string& name, const Variable& variable, const Model& model,
                      const io::TensorFile& file) {
-  if (!has_components(variable, model.strategy())) return;
+  const distribute::Strategy& strategy = model.strategy();
+  if (!has_components(variable, strategy)) return;
   std::vector<Tensor> components = variable.components();
+  const auto first = static_cast<std::size_t>(strategy.first_replica_id());
+  const auto all = static_cast<std::size_t>(strategy.num_replicas_in_sync());
+  if (find(file, component_name(name, all)) != nullptr ||
+      find(file, component_name(name, all - 1)) == nullptr)
+    return;
   std::vector<const Tensor*> values;
   for (std::size_t i = 0; i < components.size(); ++i) {
-    values.push_back(find(file, component_name(name, i)));
+    values.push_back(find(file, component_name(name, first + i)));
     if (values.back() == nullptr || values.back()->sizes() != components[i].sizes()) return;
   }
-  if (find(file, component_name(name, components.size())) != nullptr) return;
   at::NoGradGuard no_grad;
   for (std::size_t i = 0; i < components.size(); ++i) components[i].copy_(*values[i]);
 }
