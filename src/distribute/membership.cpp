@@ -67,7 +67,7 @@ void Membership::start(const MembershipOptions& options) {
                                      .generation = generation,
                                      .limits = coordination::Limits::from_environment()});
   }
-  agent_ = std::make_unique<coordination::CoordinationAgent>(
+  agent_ = std::make_shared<coordination::CoordinationAgent>(
       coordination::AgentOptions{.cluster = options.cluster,
                                  .task = options.task,
                                  .security = security,

@@ -36,6 +36,8 @@ class Membership {
   Membership& operator=(const Membership&) = delete;
 
   coordination::CoordinationAgent& agent() { return *agent_; }
+  /// For who may still have it after leave().
+  std::shared_ptr<coordination::CoordinationAgent> shared_agent() const { return agent_; }
   /// As CoordinationAgent's.
   void report_progress(int64_t step, const char* phase, bool waiting) {
     agent_->report_progress(step, phase, waiting);
@@ -60,7 +62,7 @@ class Membership {
 
   // The agent goes before the service.
   std::unique_ptr<coordination::CoordinationService> service_;  // the leader's
-  std::unique_ptr<coordination::CoordinationAgent> agent_;
+  std::shared_ptr<coordination::CoordinationAgent> agent_;
   std::unique_ptr<LastWords> last_words_;
   bool left_ = false;
 };

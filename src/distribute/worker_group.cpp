@@ -95,13 +95,20 @@ WorkerGroup::WorkerGroup(std::unique_ptr<collectives::Communicator> communicator
         [group = communicator_.get()](const std::string& cause) { group->abort(cause); });
 }
 
+bool WorkerGroup::leave() noexcept {
+  if (!membership_) return left_in_order_;
+  left_in_order_ = leaves_in_order();
+  membership_->leave(left_in_order_);
+  membership_.reset();  // and with it what may abort the communicator
+  return left_in_order_;
+}
+
+std::shared_ptr<coordination::CoordinationAgent> WorkerGroup::agent() const {
+  return membership_ ? membership_->shared_agent() : nullptr;
+}
+
 WorkerGroup::~WorkerGroup() {
-  if (membership_) {
-    const bool in_order = leaves_in_order();
-    membership_->leave(in_order);
-    membership_.reset();  // and with it what may abort the communicator
-    if (in_order) return;
-  }
+  if (leave()) return;
   communicator_->abort(cat("worker ", worker(), kLeft, ", expected all ", num_workers(),
                            " workers; every worker must take the same number of steps"));
 }

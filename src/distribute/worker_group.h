@@ -59,8 +59,7 @@ class WorkerGroup {
   /// Collectives that this worker has begun.
   int64_t num_calls() const { return communicator_->num_calls(); }
   /// This worker's part in the coordination of the job; null where there is none.
-  coordination::CoordinationAgent* agent() const { return agent_; }
-  void set_agent(coordination::CoordinationAgent* agent) { agent_ = agent; }
+  std::shared_ptr<coordination::CoordinationAgent> agent() const;
   /// Of calls that are made without options.
   const CommunicationOptions& options() const { return options_; }
   void set_options(const CommunicationOptions& options) { options_ = options; }
@@ -83,6 +82,9 @@ class WorkerGroup {
 
   /// Calls `body`. When it throws what is not an error of all workers, the others are told.
   void guarded(FunctionRef<void()> body);
+  /// The destructor's part between processes, for a process that ends without it: true when all
+  /// workers came to their ends together. What ends in one of them from then on is not noticed.
+  bool leave() noexcept;
   /// Fails the pending and all later calls of every worker. Any thread may call it.
   void abort(const std::string& reason);
 
@@ -116,7 +118,7 @@ class WorkerGroup {
   std::unique_ptr<collectives::Communicator> communicator_;
   std::unique_ptr<Membership> membership_;
   CommunicationOptions options_;
-  coordination::CoordinationAgent* agent_ = nullptr;
+  bool left_in_order_ = false;
   bool broken_ = false;
   bool all_know_ = false;   // the last error was thrown on every worker
   std::string last_error_;  // that this worker told, or that all know

@@ -64,9 +64,6 @@ class PreemptionChannel {
 
   /// Tells all workers of an error that ends the job.
   virtual void report_error(ErrorCode code, const std::string& message) {}
-  /// This worker's process is about to end, as all others are: the others shall not take that for a
-  /// failure. Waits a few seconds at most; no other call may follow.
-  virtual void leave() {}
 
  private:
   /// False when the key has a value already, which stays.
@@ -97,11 +94,11 @@ std::unique_ptr<PreemptionChannel> in_process_channel(std::shared_ptr<InProcessT
                                                       int worker, int num_workers);
 /// Of the only worker.
 std::unique_ptr<PreemptionChannel> sole_channel();
-/// Over the leader's table of the workers' coordination; the agent must outlive it. `worker` is a
-/// rank in the order of coordination::members_of, which the strategy's workers have. `name` tells
-/// the handlers of a job apart: all workers give the same one.
-std::unique_ptr<PreemptionChannel> agent_channel(coordination::CoordinationAgent& agent, int worker,
-                                                 int num_workers, const std::string& name);
+/// Over the table of the workers' coordination. `worker` is the rank among them. `name` tells the
+/// handlers of a job apart: all workers give the same one.
+std::unique_ptr<PreemptionChannel> agent_channel(
+    std::shared_ptr<coordination::CoordinationAgent> agent, int worker, int num_workers,
+    const std::string& name);
 
 /// Where the agent channel writes the notice that PreemptionWatcher reads.
 inline constexpr const char* kNoticeKey = "tutti/preemption/notice";

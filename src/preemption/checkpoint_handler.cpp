@@ -2,11 +2,11 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <iostream>
 
 #include "cluster/gce_termination.h"
 #include "cluster/roles.h"
+#include "distribute/variable_checkpoint.h"
 #include "distribute/worker_group.h"
 #include "preemption/agreement.h"
 #include "preemption/polling.h"
@@ -18,8 +18,6 @@
 
 namespace tutti::distribute {
 namespace {
-
-namespace fs = std::filesystem;
 
 using preemption::Agreement;
 using preemption::PreemptionChannel;
@@ -57,10 +55,14 @@ bool has_others(const cluster_resolver::ClusterResolver& resolver) {
   return type != cluster::kEvaluator && cluster::worker_count(cluster, type) > 1;
 }
 
+Strategy& strategy_of(const PreemptionCheckpointHandlerOptions& options) {
+  return options.strategy != nullptr ? *options.strategy : get_strategy();
+}
+
 std::unique_ptr<PreemptionChannel> channel_of(const cluster_resolver::ClusterResolver& resolver,
                                               const PreemptionCheckpointHandlerOptions& options) {
   const bool expects_others = has_others(resolver);
-  Strategy& strategy = options.strategy != nullptr ? *options.strategy : get_strategy();
+  Strategy& strategy = strategy_of(options);
   WorkerGroup* const workers = strategy.workers();
   if (workers == nullptr || workers->num_workers() == 1) {
     if (!expects_others) return preemption::sole_channel();
@@ -76,16 +78,8 @@ std::unique_ptr<PreemptionChannel> channel_of(const cluster_resolver::ClusterRes
   }
   // A number that all workers have, and no earlier handler had.
   const int64_t calls = workers->of_first(workers->num_calls());
-  return preemption::agent_channel(*workers->agent(), workers->worker(), workers->num_workers(),
+  return preemption::agent_channel(workers->agent(), workers->worker(), workers->num_workers(),
                                    std::to_string(calls));
-}
-
-/// Workers but the chief write beside the chief's folder.
-std::string folder_to_write(const std::string& folder, int worker) {
-  if (worker == 0) return folder;
-  fs::path path(folder);
-  if (!path.has_filename()) path = path.parent_path();  // "state/"
-  return (path.parent_path() / cat("workertemp_", worker) / path.filename()).string();
 }
 
 void check(const TerminationConfig& config, double timeout) {
@@ -103,12 +97,14 @@ class PreemptionCheckpointHandler::Impl {
  public:
   Impl(std::unique_ptr<PreemptionChannel> channel, train::Checkpoint& checkpoint,
        train::CheckpointManager* manager, const PreemptionCheckpointHandlerOptions& options)
-      : config_(options.termination_config), checkpoint_(checkpoint) {
+      : config_(options.termination_config),
+        strategy_(strategy_of(options)),
+        checkpoint_(checkpoint),
+        counter_(std::make_shared<preemption::RunCounter>(tutti::internal::peers_of(strategy_))) {
     check(config_, options.agreement_timeout_seconds);
-    make_managers(manager, options.checkpoint_dir, channel->worker());
-    counter_ = std::make_shared<preemption::RunCounter>();
+    take_manager(manager, options.checkpoint_dir);
     checkpoint_.add_hidden(kCounter, counter_);
-    reader_->restore_or_initialize();
+    manager_->restore_or_initialize();
     agreement_ = std::make_unique<Agreement>(
         std::move(channel),
         preemption::AgreementOptions{.grace_period = config_.grace_period.value_or(0),
@@ -141,11 +137,6 @@ class PreemptionCheckpointHandler::Impl {
   }
   void exit() {
     if (config_.exit_fn) return config_.exit_fn();
-    try {
-      agreement_->channel().leave();
-    } catch (const std::exception& error) {  // the others ended first
-      log_info(kHandler, ": ", error.what());
-    }
     end_process(config_.exit_code);
   }
   void report_failure() noexcept {
@@ -168,24 +159,18 @@ class PreemptionCheckpointHandler::Impl {
   int64_t steps() const { return agreement_->steps(); }
 
  private:
-  void make_managers(train::CheckpointManager* manager, const std::string& folder, int worker) {
-    if (manager != nullptr) {
-      reader_ = writer_ = manager;
-      return;
-    }
-    if (folder.empty()) {
+  void take_manager(train::CheckpointManager* manager, const std::string& folder) {
+    if (manager == nullptr && folder.empty()) {
       throw InvalidArgument(cat(kHandler,
                                 " [checkpoint_dir]: none, expected a folder with a "
                                 "Checkpoint; give checkpoint_dir, or a "
                                 "CheckpointManager"));
     }
-    const train::CheckpointManagerOptions options{.max_to_keep = 1};
-    own_reader_ = std::make_unique<train::CheckpointManager>(checkpoint_, folder, options);
-    reader_ = writer_ = own_reader_.get();
-    if (worker == 0) return;
-    own_writer_ = std::make_unique<train::CheckpointManager>(
-        checkpoint_, folder_to_write(folder, worker), options);
-    writer_ = own_writer_.get();
+    if (manager == nullptr) {
+      own_manager_ = std::make_unique<train::CheckpointManager>(
+          checkpoint_, folder, train::CheckpointManagerOptions{.max_to_keep = 1});
+    }
+    manager_ = manager != nullptr ? manager : own_manager_.get();
   }
   void listen() {
     auto tell = [this](const char* why) { return [this, why] { agreement_->notice(why); }; };
@@ -201,7 +186,7 @@ class PreemptionCheckpointHandler::Impl {
     if (config_.save_fn) {
       config_.save_fn(arguments);
     } else {
-      writer_->save(arguments.checkpoint_number, arguments.check_interval);
+      manager_->save(arguments.checkpoint_number, arguments.check_interval);
     }
     checkpoint_.sync();
     const double taken = seconds_since(start);
@@ -212,18 +197,15 @@ class PreemptionCheckpointHandler::Impl {
     polling_.reset();
     signal_.reset();
     agreement_->finish();
-    if (own_writer_ == nullptr) return;
-    std::error_code unused;
-    fs::remove_all(fs::path(own_writer_->directory()).parent_path(), unused);
+    if (WorkerGroup* const workers = strategy_.workers()) workers->leave();
   }
 
   const TerminationConfig config_;
+  Strategy& strategy_;
   train::Checkpoint& checkpoint_;
-  std::unique_ptr<train::CheckpointManager> own_reader_;
-  std::unique_ptr<train::CheckpointManager> own_writer_;  // of a worker that is not the chief
-  train::CheckpointManager* reader_ = nullptr;
-  train::CheckpointManager* writer_ = nullptr;
-  std::shared_ptr<preemption::RunCounter> counter_;
+  const std::shared_ptr<preemption::RunCounter> counter_;
+  std::unique_ptr<train::CheckpointManager> own_manager_;
+  train::CheckpointManager* manager_ = nullptr;
   std::optional<Clock::time_point> step_start_;
   std::unique_ptr<Agreement> agreement_;
   // Last: they use the agreement.

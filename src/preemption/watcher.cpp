@@ -20,7 +20,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr Milliseconds kLookEvery{100};
 
-CoordinationAgent* agent_of(Strategy& strategy) {
+std::shared_ptr<CoordinationAgent> agent_of(Strategy& strategy) {
   WorkerGroup* const workers = strategy.workers();
   return workers == nullptr ? nullptr : workers->agent();
 }
@@ -30,7 +30,7 @@ CoordinationAgent* agent_of(Strategy& strategy) {
 class PreemptionWatcher::Impl {
  public:
   /// Null: there is one worker.
-  explicit Impl(coordination::CoordinationAgent* agent);
+  explicit Impl(std::shared_ptr<CoordinationAgent> agent);
   std::optional<std::string> message() const;
   void block(double timeout_seconds);
 
@@ -38,7 +38,7 @@ class PreemptionWatcher::Impl {
   void told();
   void watch(std::stop_token stop);
 
-  coordination::CoordinationAgent* const agent_;
+  const std::shared_ptr<CoordinationAgent> agent_;
   mutable Mutex mutex_;
   std::condition_variable_any changed_;
   std::optional<std::string> message_ TUTTI_GUARDED_BY(mutex_);
@@ -46,8 +46,8 @@ class PreemptionWatcher::Impl {
   std::jthread thread_;
 };
 
-PreemptionWatcher::Impl::Impl(CoordinationAgent* agent)
-    : agent_(agent), signal_([this] { told(); }) {
+PreemptionWatcher::Impl::Impl(std::shared_ptr<CoordinationAgent> agent)
+    : agent_(std::move(agent)), signal_([this] { told(); }) {
   if (agent_ != nullptr) thread_ = std::jthread([this](std::stop_token stop) { watch(stop); });
 }
 
@@ -108,8 +108,8 @@ void PreemptionWatcher::Impl::block(double timeout_seconds) {
 
 PreemptionWatcher::PreemptionWatcher() : PreemptionWatcher(get_strategy()) {}
 PreemptionWatcher::PreemptionWatcher(Strategy& strategy) : PreemptionWatcher(agent_of(strategy)) {}
-PreemptionWatcher::PreemptionWatcher(CoordinationAgent* agent)
-    : impl_(std::make_unique<Impl>(agent)) {}
+PreemptionWatcher::PreemptionWatcher(std::shared_ptr<CoordinationAgent> agent)
+    : impl_(std::make_unique<Impl>(std::move(agent))) {}
 PreemptionWatcher::~PreemptionWatcher() = default;
 
 std::optional<std::string> PreemptionWatcher::preemption_message() const {

@@ -10,8 +10,7 @@
 #include <memory>
 #include <thread>
 
-#include "coordination/agent.h"
-#include "coordination/service.h"
+#include "preemption/coordinated.h"
 #include "support/comes_true.h"
 #include "support/expect_error.h"
 #include "tutti/base/text.h"
@@ -20,7 +19,6 @@ namespace tutti::preemption {
 namespace {
 
 using Next = Agreement::Next;
-using coordination::CoordinationAgent;
 
 using Channels = std::vector<std::unique_ptr<PreemptionChannel>>;
 
@@ -37,36 +35,10 @@ std::shared_ptr<void> in_process(int count, Channels& channels) {
   return table;
 }
 
-/// A leader's service, and the agents of its workers.
-struct Coordinated {
-  coordination::Cluster cluster;
-  std::unique_ptr<coordination::CoordinationService> service;
-  std::vector<std::unique_ptr<CoordinationAgent>> agents;
-
-  ~Coordinated() {
-    for (auto& agent : agents) {
-      if (agent) agent->leave(coordination::Milliseconds(1000), /*together=*/false);
-    }
-  }
-  explicit Coordinated(int count) {
-    for (int i = 0; i < count; ++i) cluster["worker"].push_back(cat("host", i, ":1"));
-    service = std::make_unique<coordination::CoordinationService>(coordination::ServiceOptions{
-        .cluster = cluster,
-        .address = "127.0.0.1:0",
-        .limits = {.heartbeat_interval = coordination::Milliseconds(20)}});
-    for (int i = 0; i < count; ++i) {
-      agents.push_back(std::make_unique<CoordinationAgent>(
-          coordination::AgentOptions{.cluster = cluster,
-                                     .task = coordination::task_name("worker", i),
-                                     .leader_address = service->address()}));
-    }
-  }
-};
-
 std::shared_ptr<void> over_agents(int count, Channels& channels) {
-  auto job = std::make_shared<Coordinated>(count);
+  auto job = std::make_shared<testing::Coordinated>(count);
   for (int i = 0; i < count; ++i)
-    channels.push_back(agent_channel(*job->agents[static_cast<std::size_t>(i)], i, count, "test"));
+    channels.push_back(agent_channel(job->agents[static_cast<std::size_t>(i)], i, count, "test"));
   return job;
 }
 
@@ -268,10 +240,10 @@ TEST(AgreementOfOne, TheEndOfTheGracePeriodLeavesTimeForSixStepsAndASave) {
 
 TEST(AgreementOverAgents, AFailedJobEndsTheSteps) {
   Channels channels;
-  auto job = std::make_shared<Coordinated>(2);
-  Agreement worker(agent_channel(*job->agents[0], 0, 2, "test"), {.timeout = 10}, 0);
+  auto job = std::make_shared<testing::Coordinated>(2);
+  Agreement worker(agent_channel(job->agents[0], 0, 2, "test"), {.timeout = 10}, 0);
   ASSERT_EQ(worker.before_step(), Next::kGo);
-  auto other = agent_channel(*job->agents[1], 1, 2, "test");
+  auto other = agent_channel(job->agents[1], 1, 2, "test");
   other->report_error(ErrorCode::kDataLoss, "no more data");
   std::string message;
   EXPECT_TRUE(testing::comes_true([&] {
@@ -284,22 +256,6 @@ TEST(AgreementOverAgents, AFailedJobEndsTheSteps) {
     }
   }));
   EXPECT_NE(message.find("no more data"), std::string::npos) << message;
-}
-
-TEST(AgreementOverAgents, WorkersThatLeaveOneAfterAnotherAreNoFailure) {
-  auto job = std::make_shared<Coordinated>(3);
-  Channels channels;
-  for (int i = 0; i < 3; ++i)
-    channels.push_back(agent_channel(*job->agents[static_cast<std::size_t>(i)], i, 3, "test"));
-  {
-    std::jthread first([&] { channels[0]->leave(); });
-    channels[2]->leave();
-    job->agents[2].reset();
-    EXPECT_FALSE(job->agents[0]->failure().has_value());
-    channels[1]->leave();
-    job->agents[1].reset();
-  }
-  EXPECT_FALSE(job->agents[0]->failure().has_value());
 }
 
 }  // namespace

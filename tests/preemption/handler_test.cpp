@@ -351,19 +351,10 @@ TEST_F(Preemption, AllWorkersSaveTheSameStepAndTheNextStartGoesOnThereWithTheSam
   EXPECT_GT(saved_after[0], 4);
   EXPECT_LT(saved_after[0], kSteps);
   EXPECT_EQ(saved_after[0], saved_after[1]);
-  EXPECT_FALSE(fs::exists(path("workertemp_1")));
+  EXPECT_FALSE(fs::exists(path("workertemp_1")));  // TensorFlow's, of the others than the chief
   job("state", &interrupted, false);
   ASSERT_EQ(interrupted.size(), 1u);
   EXPECT_EQ(interrupted, undisturbed);
-}
-
-TEST_F(Preemption, AWatcherOfOneProcessHearsOfItsSignal) {
-  PreemptionWatcher watcher;
-  EXPECT_EQ(watcher.preemption_message(), std::nullopt);
-  ::raise(SIGTERM);
-  EXPECT_TRUE(testing::comes_true([&] { return watcher.preemption_message().has_value(); }));
-  EXPECT_EQ(watcher.preemption_message(), "SIGTERM");
-  watcher.block_until_worker_exit();
 }
 
 }  // namespace

@@ -57,10 +57,11 @@ struct TerminationConfig {
   /// Asked every second, by a thread of its own, until it says true: the process will be ended. It
   /// must come back soon. Without it SIGTERM says so.
   std::function<bool()> termination_watcher_fn = {};
-  /// Called when the last save is done, on the thread of the training; all workers have saved by
-  /// then. Without it the process ends, with `exit_code`: standard streams are flushed and the
-  /// handlers of std::at_quick_exit run, destructors and those of std::atexit do not. When it
-  /// returns, training goes on, and nothing is saved again.
+  /// Called when the last save is done, on the thread of the training. All workers have saved by
+  /// then, and have left the job in order: this process may end in any way. Without it the process
+  /// ends with `exit_code`: standard streams are flushed and the handlers of std::at_quick_exit
+  /// run, destructors and those of std::atexit do not. When it returns, training goes on and
+  /// nothing is saved again; between processes that a worker fails is not noticed any more.
   std::function<void()> exit_fn = {};
   /// Seconds between the notice and the end. Above 0 all save at once, train on, and save again and
   /// end when the time is nearly over. The worker that was told decides for all.
@@ -189,7 +190,7 @@ class PreemptionWatcher {
   PreemptionWatcher();
   explicit PreemptionWatcher(Strategy& strategy);
   /// For the library: of the workers that this agent is one of; null: alone.
-  explicit PreemptionWatcher(coordination::CoordinationAgent* agent);
+  explicit PreemptionWatcher(std::shared_ptr<coordination::CoordinationAgent> agent);
   ~PreemptionWatcher();
   PreemptionWatcher(const PreemptionWatcher&) = delete;
   PreemptionWatcher& operator=(const PreemptionWatcher&) = delete;
