@@ -14,6 +14,17 @@ std::string without_slash(std::string address) {
 
 }  // namespace
 
+HttpRequest metadata_request(const Variables& variables, const std::string& path) {
+  std::string host = variables.text("GCE_METADATA_HOST");
+  if (host.empty()) host = variables.text("GCE_METADATA_IP");
+  if (host.empty()) host = "metadata.google.internal";
+  HttpRequest request;
+  request.url = cat("http://", host, "/computeMetadata/v1/", path);
+  request.headers = {"Metadata-Flavor: Google"};
+  request.most_bytes = std::size_t{1} << 20;
+  return request;
+}
+
 GoogleCloud::GoogleCloud(std::string operation, Variables variables, std::string service,
                          std::string given_service, std::string credentials)
     : operation_(std::move(operation)),
@@ -23,14 +34,7 @@ GoogleCloud::GoogleCloud(std::string operation, Variables variables, std::string
       credentials_(std::move(credentials)) {}
 
 std::string GoogleCloud::metadata(const std::string& path) const {
-  std::string host = variables_.text("GCE_METADATA_HOST");
-  if (host.empty()) host = variables_.text("GCE_METADATA_IP");
-  if (host.empty()) host = "metadata.google.internal";
-  HttpRequest request;
-  request.url = cat("http://", host, "/computeMetadata/v1/", path);
-  request.headers = {"Metadata-Flavor: Google"};
-  request.most_bytes = std::size_t{1} << 20;
-  return fetch(operation_, request);
+  return fetch(operation_, metadata_request(variables_, path));
 }
 
 std::string GoogleCloud::token() const {

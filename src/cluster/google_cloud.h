@@ -8,6 +8,10 @@
 
 namespace tutti::cluster {
 
+/// Asks the metadata service for `path`, as "project/project-id"; at GCE_METADATA_HOST,
+/// GCE_METADATA_IP or metadata.google.internal.
+HttpRequest metadata_request(const Variables& variables, const std::string& path);
+
 /// One Google API as one resolver sees it.
 class GoogleCloud {
  public:
@@ -16,8 +20,7 @@ class GoogleCloud {
   GoogleCloud(std::string operation, Variables variables, std::string service,
               std::string given_service, std::string credentials);
 
-  /// Text of the metadata service, as "project/project-id", from GCE_METADATA_HOST,
-  /// GCE_METADATA_IP or metadata.google.internal.
+  /// Text of the metadata service.
   std::string metadata(const std::string& path) const;
   /// `path` begins with "/".
   JsonDocument get(const std::string& path) const;

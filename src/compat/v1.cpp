@@ -6,7 +6,8 @@ namespace tutti::compat::v1::distribute::internal {
 
 ConfigProto updated_config(const tutti::distribute::Strategy& strategy, const ConfigProto& config) {
   ConfigProto updated = config;
-  if (dynamic_cast<const tutti::distribute::MirroredStrategy*>(&strategy) != nullptr)
+  if (dynamic_cast<const tutti::distribute::MirroredStrategy*>(&strategy) != nullptr ||
+      dynamic_cast<const tutti::distribute::MultiWorkerMirroredStrategy*>(&strategy) != nullptr)
     updated.isolate_session_state = true;
   return updated;
 }

@@ -80,6 +80,14 @@ std::optional<std::string> CoordinationAgent::try_get(const std::string& key) {
   }
 }
 
+int64_t CoordinationAgent::add(const std::string& key, int64_t delta) {
+  check_key("add", key);
+  v1::Request request;
+  request.mutable_add()->set_key(key);
+  request.mutable_add()->set_delta(delta);
+  return impl_->call("add", std::move(request)).count();
+}
+
 int64_t CoordinationAgent::erase(const std::string& key, bool prefix) {
   v1::Request request;
   request.mutable_erase()->set_key(key);

@@ -83,6 +83,9 @@ class CoordinationAgent {
   /// Waits until the key has a value.
   std::string get(const std::string& key, Milliseconds timeout);
   std::optional<std::string> try_get(const std::string& key);
+  /// Adds to a counter that begins at 0, all at once, and returns the sum. A counter is no value of
+  /// get(), try_get() or list(). OutOfRange when the sum is no int64.
+  int64_t add(const std::string& key, int64_t delta);
   /// Returns how many keys went: `key`, or all that begin with it.
   int64_t erase(const std::string& key, bool prefix = false);
   std::vector<std::pair<std::string, std::string>> list(const std::string& prefix);

@@ -12,7 +12,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr Milliseconds kBetweenAttempts{50};
-const char* const kLeaveBarrier = "tutti/leave";
 
 int64_t seconds_since(Clock::time_point start) {
   return std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - start).count();

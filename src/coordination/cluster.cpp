@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include "base/environment.h"
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
 
@@ -14,6 +15,25 @@ uint64_t fnv(uint64_t hash, const std::string& text) {
 }
 
 }  // namespace
+
+Limits Limits::from_environment() {
+  constexpr int64_t kDay = 24 * 3600 * 1000;
+  const auto read = [](const char* name, Milliseconds fallback, int64_t low) {
+    return Milliseconds(environment_int(name, fallback.count(), low, kDay));
+  };
+  Limits limits;
+  limits.ping_limit = read("TUTTI_PING_LIMIT_MS", limits.ping_limit, 20);
+  limits.heartbeat_interval =
+      read("TUTTI_HEARTBEAT_MS", std::min(limits.heartbeat_interval, limits.ping_limit / 5), 1);
+  limits.progress_limit = read("TUTTI_PROGRESS_LIMIT_MS", limits.progress_limit, 20);
+  if (limits.ping_limit < 2 * limits.heartbeat_interval) {
+    throw InvalidArgument(
+        cat("Limits [TUTTI_PING_LIMIT_MS]: ", limits.ping_limit.count(),
+            " ms with a heartbeat every ", limits.heartbeat_interval.count(),
+            " ms, expected at least twice as long; set TUTTI_HEARTBEAT_MS lower"));
+  }
+  return limits;
+}
 
 const char* to_string(TaskState state) {
   switch (state) {

@@ -14,12 +14,20 @@ using Cluster = std::map<std::string, std::vector<std::string>>;
 
 using Milliseconds = std::chrono::milliseconds;
 
+/// Which all tasks enter before they leave.
+inline constexpr const char* kLeaveBarrier = "tutti/leave";
+
 /// How long who is believed to be alive. The leader's count, and every task hears them from it.
 struct Limits {
   Milliseconds heartbeat_interval{1000};
   Milliseconds ping_limit{15'000};      // without a heartbeat: frozen
   Milliseconds progress_limit{60'000};  // with heartbeats, but at one step and phase: stuck
   Milliseconds blame_grace{250};  // how long an error that a peer's may have caused waits for that
+
+  /// With TUTTI_HEARTBEAT_MS, TUTTI_PING_LIMIT_MS and TUTTI_PROGRESS_LIMIT_MS where they are set.
+  /// Throws InvalidArgument for what is no number of milliseconds, and for a ping limit below two
+  /// heartbeats.
+  static Limits from_environment();
 };
 
 enum class TaskState { kAwaited = 0, kJoined = 1, kLeft = 2, kLost = 3 };

@@ -89,7 +89,8 @@ std::optional<v1::Failure> Coordinator::refusal(const v1::JoinRequest& request) 
                   "; end the tasks of the older one");
   }
   if (root_) return root_;
-  if (stopped_) return refuse(ErrorCode::kUnavailable, "the service has ended");
+  // Who comes after the end is early for the next start of the job.
+  if (stopped_ || all_leave_) return refuse(ErrorCode::kUnavailable, "the service has ended");
   const Member& member = found->second;
   if (member.state == TaskState::kAwaited) return std::nullopt;
   if (caller.incarnation() < member.incarnation) {

@@ -149,6 +149,7 @@ class Coordinator {
   uint64_t sessions_ TUTTI_GUARDED_BY(mutex_) = 0;
   TimePoint last_look_ TUTTI_GUARDED_BY(mutex_);
   bool stopped_ TUTTI_GUARDED_BY(mutex_) = false;
+  bool all_leave_ TUTTI_GUARDED_BY(mutex_) = false;  // nobody joins any more
 
   std::jthread ticker_;
 };

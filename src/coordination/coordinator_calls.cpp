@@ -69,6 +69,11 @@ void Coordinator::dispatch(const v1::Request& request, Done done) {
       reply.set_count(store_.erase(request.erase().key(), request.erase().prefix()));
       remember(caller, reply);
       break;
+    case v1::Request::kAdd:
+      if (answer_again(caller, done)) return;
+      reply.set_count(store_.add(request.add().key(), request.add().delta()));
+      remember(caller, reply);
+      break;
     case v1::Request::kList:
       reply = list(request.list());
       break;
@@ -178,6 +183,7 @@ void Coordinator::settle(const Barriers::Key& key) {
   }
   const std::string name = cat("barrier \"", key.first, "\"");
   if (complete) {
+    all_leave_ |= key.first == kLeaveBarrier;
     barriers_.complete(key);
     answer_waiters([&](const Waiter& waiter) { return waiter.what == key; }, {});
   } else if (!gone.empty()) {

@@ -38,13 +38,33 @@ void KeyValueStore::set(const std::string& key, std::string value, bool overwrit
   }
   const std::size_t before = known ? key.size() + found->second.size() : 0;
   const std::size_t after = bytes_ - before + key.size() + value.size();
-  if (after > kMostStoreBytes || (!known && values_.size() >= kMostKeys)) {
-    throw ResourceExhausted(cat("set [\"", key, "\"]: the store would hold ", after, " bytes in ",
-                                values_.size() + (known ? 0 : 1), " keys, expected at most ",
-                                kMostStoreBytes, " and ", kMostKeys, "; erase what is read"));
-  }
+  check_room("set", key, after, known ? 0 : 1);
   bytes_ = after;
   values_[key] = std::move(value);
+}
+
+int64_t KeyValueStore::add(const std::string& key, int64_t delta) {
+  check_key("add", key);
+  const auto found = counters_.find(key);
+  const bool known = found != counters_.end();
+  const std::size_t after = bytes_ + (known ? 0 : key.size() + sizeof(int64_t));
+  check_room("add", key, after, known ? 0 : 1);
+  int64_t sum = 0;
+  if (__builtin_add_overflow(known ? found->second : 0, delta, &sum)) {
+    throw OutOfRange(
+        cat("add [\"", key, "\"]: ", found->second, " and ", delta, ", expected a sum of 64 bits"));
+  }
+  bytes_ = after;
+  return counters_[key] = sum;
+}
+
+void KeyValueStore::check_room(const char* operation, const std::string& key, std::size_t bytes,
+                               std::size_t more) const {
+  const std::size_t keys = values_.size() + counters_.size() + more;
+  if (bytes <= kMostStoreBytes && keys <= kMostKeys) return;
+  throw ResourceExhausted(cat(operation, " [\"", key, "\"]: the store would hold ", bytes,
+                              " bytes in ", keys, " keys, expected at most ", kMostStoreBytes,
+                              " and ", kMostKeys, "; erase what is read"));
 }
 
 const std::string* KeyValueStore::find(const std::string& key) const {
@@ -60,6 +80,12 @@ int64_t KeyValueStore::erase(const std::string& key, bool prefix) {
     if (prefix ? !begins_with(at->first, key) : at->first != key) break;
     bytes_ -= at->first.size() + at->second.size();
     at = values_.erase(at);
+    ++count;
+  }
+  for (auto at = counters_.lower_bound(key); at != counters_.end();) {
+    if (prefix ? !begins_with(at->first, key) : at->first != key) break;
+    bytes_ -= at->first.size() + sizeof(int64_t);
+    at = counters_.erase(at);
     ++count;
   }
   return count;

@@ -22,15 +22,22 @@ class KeyValueStore {
  public:
   /// Throws AlreadyExists when the key has a value and may not be overwritten.
   void set(const std::string& key, std::string value, bool overwrite);
+  /// Adds to the counter of that key, which begins at 0 and is no value of find() or list(). Throws
+  /// OutOfRange when the sum is no int64.
+  int64_t add(const std::string& key, int64_t delta);
   /// nullptr when there is none.
   const std::string* find(const std::string& key) const;
-  /// Returns how many went.
+  /// Values and counters. Returns how many went.
   int64_t erase(const std::string& key, bool prefix);
   /// In the order of the keys.
   std::vector<std::pair<std::string, std::string>> list(const std::string& prefix) const;
 
  private:
+  void check_room(const char* operation, const std::string& key, std::size_t bytes,
+                  std::size_t more) const;
+
   std::map<std::string, std::string> values_;
+  std::map<std::string, int64_t> counters_;
   std::size_t bytes_ = 0;
 };
 

@@ -88,8 +88,8 @@ struct Server::Impl {
     std::unique_ptr<Coordinator> new_coordinator;
     std::unique_ptr<coordination::GrpcService> new_service;
     if (coordination::leader_of(def.cluster) == task()) {
-      new_coordinator =
-          std::make_unique<Coordinator>(coordination::CoordinatorOptions{.cluster = def.cluster});
+      new_coordinator = std::make_unique<Coordinator>(coordination::CoordinatorOptions{
+          .cluster = def.cluster, .limits = coordination::Limits::from_environment()});
       new_service = std::make_unique<coordination::GrpcService>(*new_coordinator);
       services.push_back(new_service.get());
     }

@@ -7,7 +7,9 @@
 #include "distribute/worker_group.h"
 
 #include <cstring>
+#include <exception>
 
+#include "distribute/membership.h"
 #include "tutti/base/error.h"
 #include "tutti/base/log.h"
 #include "tutti/base/text.h"
@@ -20,16 +22,10 @@ namespace {
 constexpr int64_t kTextAxes = 5;  // no tensor of a user is int8 with so many axes
 /// So long a failed worker waits for the others to come and hear why.
 constexpr double kPatienceSeconds = 20;
-
-std::string failure_text(const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const std::exception& exception) {
-    return exception.what();
-  } catch (...) {
-    return "an exception that is no std::exception";
-  }
-}
+constexpr double kPatienceOfProcessesSeconds = 5;
+/// Between the moment when all know that a worker failed and that worker's report.
+constexpr std::chrono::milliseconds kReportTime{5000};
+const char* const kLeft = " has left";
 
 /// Host memory that a backend takes: the tensor itself where possible.
 at::Tensor on_host(const at::Tensor& tensor) {
@@ -68,24 +64,104 @@ std::vector<std::string> gather_texts(collectives::Communicator& group, const st
   return texts;
 }
 
+/// Tells the coordination that this worker is in a collective, and when it is out.
+class WorkerGroup::Waiting {
+ public:
+  Waiting(WorkerGroup& group, const char* name) : group_(group) {
+    if (group.membership_)
+      group.membership_->report_progress(group.num_calls() + 1, name, /*waiting=*/true);
+  }
+  ~Waiting() {
+    if (group_.membership_)
+      group_.membership_->report_progress(group_.num_calls(), "own work", /*waiting=*/false);
+  }
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+
+ private:
+  WorkerGroup& group_;
+};
+
 WorkerGroup::WorkerGroup(std::unique_ptr<collectives::Communicator> communicator)
-    : communicator_(std::move(communicator)) {}
+    : WorkerGroup(std::move(communicator), nullptr) {}
+
+WorkerGroup::WorkerGroup(std::unique_ptr<collectives::Communicator> communicator,
+                         std::unique_ptr<Membership> membership)
+    : exceptions_(std::uncaught_exceptions()),
+      communicator_(std::move(communicator)),
+      membership_(std::move(membership)) {
+  if (membership_)
+    membership_->on_failure(
+        [group = communicator_.get()](const std::string& cause) { group->abort(cause); });
+}
+
+bool WorkerGroup::leave() noexcept {
+  if (!membership_) return left_in_order_;
+  left_in_order_ = leaves_in_order();
+  membership_->leave(left_in_order_);
+  membership_.reset();  // and with it what may abort the communicator
+  return left_in_order_;
+}
+
+std::shared_ptr<coordination::CoordinationAgent> WorkerGroup::agent() const {
+  return membership_ ? membership_->shared_agent() : nullptr;
+}
 
 WorkerGroup::~WorkerGroup() {
-  communicator_->abort(cat("worker ", worker(), " has left, expected all ", num_workers(),
+  if (leave()) return;
+  communicator_->abort(cat("worker ", worker(), kLeft, ", expected all ", num_workers(),
                            " workers; every worker must take the same number of steps"));
 }
 
+/// True when all workers are at their end; else the job has ended by an error, which they hear.
+bool WorkerGroup::leaves_in_order() noexcept {
+  try {
+    if (std::uncaught_exceptions() > exceptions_) {
+      membership_->fail(ErrorCode::kAborted,
+                        last_error_.empty() ? "an exception left its strategy" : last_error_);
+      return false;
+    }
+    if (broken_ || membership_->failed()) return false;
+    // The second try is where a worker that was in another call asks why.
+    for (int tries = 0; tries < 2; ++tries) {
+      try {
+        const std::vector<std::string> texts =
+            say(cat(kLeft, ", expected to take the same number of steps as every worker"), 0);
+        bool in_order = tries == 0;
+        for (const std::string& text : texts) in_order = in_order && text == texts[0];
+        if (in_order) return true;
+        break;
+      } catch (const InvalidArgument&) {
+      }
+    }
+    membership_->fail(ErrorCode::kFailedPrecondition,
+                      cat("it", kLeft, " while others wait for it, expected all ", num_workers(),
+                          " workers; every worker must take the same number of steps"));
+  } catch (...) {
+    const std::exception_ptr error = std::current_exception();
+    try {
+      membership_->fail(code_of(error), message_of(error));
+    } catch (...) {  // it has no way to hear of it
+    }
+  }
+  return false;
+}
+
 /// Runs one call on the communicator and sorts its errors.
-void WorkerGroup::collective(FunctionRef<void()> call) {
+void WorkerGroup::collective(const char* name, FunctionRef<void()> call) {
   all_know_ = false;
   const int64_t calls = communicator_->num_calls();
   std::string mismatch;
   try {
+    const Waiting waiting(*this, name);
     return call();
   } catch (const InvalidArgument& error) {
     if (communicator_->num_calls() == calls) throw;  // refused here: nobody else has heard of it
     mismatch = error.what();
+  } catch (const Error& error) {
+    broken_ = true;
+    if (!membership_) throw;
+    membership_->throw_failure(error.code(), error.what());
   } catch (...) {
     broken_ = true;
     throw;
@@ -93,40 +169,64 @@ void WorkerGroup::collective(FunctionRef<void()> call) {
   explain(mismatch);
 }
 
+/// The texts of all workers. `patience` in seconds is the most that it waits; 0: as long as for any
+/// collective.
+std::vector<std::string> WorkerGroup::say(const std::string& mine, double patience) {
+  const Waiting waiting(*this, "comparing failures");
+  CommunicationOptions options = options_;
+  if (patience > 0 && !(options.timeout_seconds > 0 && options.timeout_seconds < patience))
+    options.timeout_seconds = patience;
+  return gather_texts(*communicator_, mine, options);
+}
+
 void WorkerGroup::explain(const std::string& mismatch) {
   std::vector<std::string> failures;
   try {
-    failures = gather_texts(*communicator_, "", options_);
-  } catch (...) {
+    failures = say("", 0);
+  } catch (const Error& error) {
     broken_ = true;
-    throw;
+    if (!membership_) throw;
+    membership_->throw_failure(error.code(), error.what());
   }
   all_know_ = true;
   for (std::size_t worker = 0; worker < failures.size(); ++worker) {
-    if (!failures[worker].empty())
-      throw Aborted(cat("worker ", worker, " failed: ", failures[worker]));
+    if (failures[worker].empty()) continue;
+    last_error_ = cat("worker ", worker, " failed: ", failures[worker]);
+    // That worker is reporting it.
+    if (membership_ && membership_->wait_for_failure(kReportTime)) {
+      broken_ = true;
+      membership_->throw_failure(ErrorCode::kAborted, last_error_);
+    }
+    throw Aborted(last_error_);
   }
-  throw InvalidArgument(cat("workers make different calls (a rank is a worker): ", mismatch));
+  last_error_ = cat("workers make different calls (a rank is a worker): ", mismatch);
+  throw InvalidArgument(last_error_);
 }
 
-void WorkerGroup::tell(const std::string& failure) {
+void WorkerGroup::tell(ErrorCode code, const std::string& failure) {
   if (broken_ || all_know_) return;
   log_warning("worker ", worker(), " of ", num_workers(), " failed: ", failure);
-  CommunicationOptions options = options_;
-  if (!(options.timeout_seconds > 0 && options.timeout_seconds < kPatienceSeconds))
-    options.timeout_seconds = kPatienceSeconds;
+  last_error_ = failure;
   // The second try is where those that were in another call ask why.
   for (int tries = 0; tries < 2; ++tries) {
     try {
-      gather_texts(*communicator_, failure.empty() ? "no message" : failure, options);
+      const std::vector<std::string> texts =
+          say(failure.empty() ? "no message" : failure,
+              membership_ ? kPatienceOfProcessesSeconds : kPatienceSeconds);
       all_know_ = true;  // for whoever guards the caller
-      return;
+      if (!membership_) return;
+      bool all_failed = true;
+      for (const std::string& text : texts)
+        all_failed = all_failed && !text.empty() && text.rfind(kLeft, 0) != 0;
+      if (all_failed) return;
+      break;
     } catch (const InvalidArgument&) {
     } catch (...) {
       break;
     }
   }
   broken_ = true;
+  if (membership_) membership_->fail(code, failure);
   communicator_->abort(cat("worker ", worker(), " failed: ", failure));
 }
 
@@ -136,7 +236,7 @@ void WorkerGroup::guarded(FunctionRef<void()> body) {
     body();
   } catch (...) {
     const std::exception_ptr error = std::current_exception();
-    tell(failure_text(error));
+    tell(code_of(error), message_of(error));
     std::rethrow_exception(error);
   }
 }
@@ -146,7 +246,7 @@ void WorkerGroup::abort(const std::string& reason) { communicator_->abort(reason
 void WorkerGroup::all_reduce(at::Tensor& tensor, ReduceOp op, const CommunicationOptions& options) {
   at::NoGradGuard no_grad;
   at::Tensor host = on_host(tensor);
-  collective([&] { communicator_->all_reduce(host, op, options); });
+  collective("all_reduce", [&] { communicator_->all_reduce(host, op, options); });
   if (!host.is_alias_of(tensor)) tensor.copy_(host);
 }
 
@@ -154,19 +254,19 @@ at::Tensor WorkerGroup::all_gather(const at::Tensor& tensor, const Communication
   at::NoGradGuard no_grad;
   at::Tensor joined;
   const at::Tensor host = on_host(tensor);
-  collective([&] { joined = communicator_->all_gather(host, options); });
+  collective("all_gather", [&] { joined = communicator_->all_gather(host, options); });
   return joined.to(tensor.device());
 }
 
 void WorkerGroup::broadcast(at::Tensor& tensor, int root, const CommunicationOptions& options) {
   at::NoGradGuard no_grad;
   at::Tensor host = on_host(tensor);
-  collective([&] { communicator_->broadcast(host, root, options); });
+  collective("broadcast", [&] { communicator_->broadcast(host, root, options); });
   if (!host.is_alias_of(tensor)) tensor.copy_(host);
 }
 
 void WorkerGroup::barrier(const CommunicationOptions& options) {
-  collective([&] { communicator_->barrier(options); });
+  collective("barrier", [&] { communicator_->barrier(options); });
 }
 
 void WorkerGroup::add_up(std::vector<int64_t>& numbers) {
@@ -207,14 +307,15 @@ void WorkerGroup::agree(const char* operation, const std::string& text) {
     equal = equal && other == std::vector<int64_t>{hash_of(operation), hash_of(text)};
   if (equal) return;  // and so on every worker: all have seen the same numbers
   std::vector<std::string> texts;
-  collective([&] { texts = gather_texts(*communicator_, cat(operation, " ", text), options_); });
+  collective("all_gather",
+             [&] { texts = gather_texts(*communicator_, cat(operation, " ", text), options_); });
   std::size_t other = 0;
   while (other + 1 < texts.size() && texts[other] == texts[0]) ++other;
   all_know_ = true;
-  throw InvalidArgument(cat(operation, " [worker ", worker(), " of ", num_workers(),
-                            "]: worker 0 makes ", texts[0], ", worker ", other, " makes ",
-                            texts[other],
-                            ", expected the same on every worker; all must run one program"));
+  last_error_ = cat(operation, " [worker ", worker(), " of ", num_workers(), "]: worker 0 makes ",
+                    texts[0], ", worker ", other, " makes ", texts[other],
+                    ", expected the same on every worker; all must run one program");
+  throw InvalidArgument(last_error_);
 }
 
 }  // namespace tutti::distribute

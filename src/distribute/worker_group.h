@@ -12,7 +12,13 @@
 #include "tutti/collectives/communicator.h"
 #include "tutti/distribute/strategies.h"
 
+namespace tutti::coordination {
+class CoordinationAgent;
+}
+
 namespace tutti::distribute {
+
+class Membership;
 
 /// The texts of all ranks, in rank order. A collective.
 std::vector<std::string> gather_texts(collectives::Communicator& group, const std::string& mine,
@@ -26,11 +32,22 @@ int64_t hash_of(const std::string& text);
 /// pending or next collective is Aborted with its message, and they may go on too. After any other
 /// error the group is broken, for ever.
 ///
+/// Between processes, which have a Membership, an error that not all workers have ends the job: a
+/// pending or next collective of every worker throws what came first, under its own code,
+/// "worker:1 failed first: …". A worker that does not move is found by the progress that
+/// collectives report.
+///
 /// Tensors on accelerators go by way of the host.
 class WorkerGroup {
  public:
+  /// Of workers that are threads.
   explicit WorkerGroup(std::unique_ptr<collectives::Communicator> communicator);
-  /// Others do not wait for a worker that has gone: their calls are Aborted.
+  /// Of workers that are processes.
+  WorkerGroup(std::unique_ptr<collectives::Communicator> communicator,
+              std::unique_ptr<Membership> membership);
+  /// Others do not wait for a worker that has gone: their calls are Aborted. Between processes it
+  /// waits until all others are at their end too, for at most the time limit of a collective; an
+  /// exception that destroys it is told to the others instead, at once.
   ~WorkerGroup();
   WorkerGroup(const WorkerGroup&) = delete;
   WorkerGroup& operator=(const WorkerGroup&) = delete;
@@ -41,6 +58,8 @@ class WorkerGroup {
   bool is_chief() const { return worker() == 0; }
   /// Collectives that this worker has begun.
   int64_t num_calls() const { return communicator_->num_calls(); }
+  /// This worker's part in the coordination of the job; null where there is none.
+  std::shared_ptr<coordination::CoordinationAgent> agent() const;
   /// Of calls that are made without options.
   const CommunicationOptions& options() const { return options_; }
   void set_options(const CommunicationOptions& options) { options_ = options; }
@@ -63,6 +82,9 @@ class WorkerGroup {
 
   /// Calls `body`. When it throws what is not an error of all workers, the others are told.
   void guarded(FunctionRef<void()> body);
+  /// The destructor's part between processes, for a process that ends without it: true when all
+  /// workers came to their ends together. What ends in one of them from then on is not noticed.
+  bool leave() noexcept;
   /// Fails the pending and all later calls of every worker. Any thread may call it.
   void abort(const std::string& reason);
 
@@ -85,19 +107,28 @@ class WorkerGroup {
   bool reads_locally() const { return local_reads_ > 0; }
 
  private:
-  void collective(FunctionRef<void()> call);
-  void tell(const std::string& failure);
+  class Waiting;
+  void collective(const char* name, FunctionRef<void()> call);
+  void tell(ErrorCode code, const std::string& failure);
   [[noreturn]] void explain(const std::string& mismatch);
+  std::vector<std::string> say(const std::string& mine, double patience);
+  bool leaves_in_order() noexcept;
 
+  const int exceptions_;  // under way when it was made
   std::unique_ptr<collectives::Communicator> communicator_;
+  std::unique_ptr<Membership> membership_;
   CommunicationOptions options_;
+  bool left_in_order_ = false;
   bool broken_ = false;
-  bool all_know_ = false;  // the last error was thrown on every worker
+  bool all_know_ = false;   // the last error was thrown on every worker
+  std::string last_error_;  // that this worker told, or that all know
   int local_reads_ = 0;
 };
 
-/// The workers that the environment and the options name: null for a single one.
+/// The workers of the resolver's cluster, over processes: null for a single one, for none and for
+/// an evaluator. Throws as MultiWorkerMirroredStrategy's constructor.
 std::shared_ptr<WorkerGroup> workers_from_environment(
+    const cluster_resolver::ClusterResolver& resolver,
     const MultiWorkerMirroredStrategyOptions& options);
 
 }  // namespace tutti::distribute

@@ -42,13 +42,30 @@ Failure failure_of(const TaskProcess& process, std::size_t index, int restarts,
   return failure;
 }
 
+std::string blamed_task(const std::string& error) {
+  const std::string::size_type end = error.find(" failed first: ");
+  const std::string task = error.substr(0, std::min(end, error.find(' ')));
+  const std::string::size_type colon = task.find(':');
+  if (end == error.npos || end != task.size() || colon == task.npos) return "";
+  return cat(task.substr(0, colon), " ", task.substr(colon + 1));
+}
+
 void put_root_first(std::vector<Failure>& failures) {
   const auto earlier = [](const Failure& a, const Failure& b) {
     if (!a.error || !b.error) return a.error.has_value() && !b.error.has_value();
     return a.error->time < b.error->time;
   };
   const auto root = std::min_element(failures.begin(), failures.end(), earlier);
-  if (root != failures.end()) std::rotate(failures.begin(), root, root + 1);
+  if (root == failures.end()) return;
+  std::rotate(failures.begin(), root, root + 1);
+  if (!failures[0].error) return;
+  const std::string blamed = blamed_task(failures[0].error->text);
+  const auto first = std::find_if(failures.begin(), failures.end(), [&](const Failure& failure) {
+    return failure.task == blamed || failure.task.starts_with(blamed + " on ");
+  });
+  if (blamed.empty() || first == failures.end()) return;
+  if (!first->error) first->error = failures[0].error;  // who was killed could not say it
+  std::rotate(failures.begin(), first, first + 1);
 }
 
 std::string seconds_text(double seconds) {

@@ -35,7 +35,12 @@ struct Failure {
 Failure failure_of(const TaskProcess& process, std::size_t index, int restarts,
                    const std::string& error_file);
 
-/// The root cause comes to the front: the failure with the earliest recorded error, else the first.
+/// "worker 1" for the error "worker:1 failed first: …", as the tasks of a job say who brought them
+/// down; else empty.
+std::string blamed_task(const std::string& error);
+
+/// The root cause comes to the front: the failure with the earliest recorded error, or the one that
+/// this error blames; without such errors the first.
 void put_root_first(std::vector<Failure>& failures);
 
 /// "worker 1 (pid 7, start 0), exit code 3 after 1.2 s"

@@ -81,6 +81,8 @@ Assignments environment_of(const Options& options, const std::vector<Task>& task
     result.emplace_back("TUTTI_LOCAL_INDEX", std::to_string(task.local_index));
     result.emplace_back("TUTTI_LOCAL_COUNT", std::to_string(task.local_count));
   }
+  if (round.generation > 0)
+    result.emplace_back("TUTTI_GENERATION", std::to_string(round.generation));
   if (!round.error_file.empty()) result.emplace_back("TUTTI_ERROR_FILE", round.error_file);
   if (options.gpus_per_task > 0) {
     result.emplace_back("CUDA_VISIBLE_DEVICES", gpus_of(task, options.gpus_per_task));

@@ -1,6 +1,7 @@
 #pragma once
 // How a task is started: its program, arguments and environment, here or by ssh or srun.
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +16,7 @@ namespace tutti::launcher {
 struct Round {
   std::string job_id;      ///< the same for all tasks and restarts
   int restarts = 0;        ///< of this task so far
+  int64_t generation = 0;  ///< greater at each start of the group; 0: not known to all tasks
   std::string error_file;  ///< where the task may leave its first error; empty: nowhere
 };
 

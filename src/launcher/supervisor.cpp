@@ -37,6 +37,11 @@ int rank(const End& end) {
   return end.good() ? 3 : end.code == kPreempted ? 2 : 1;
 }
 
+int64_t milliseconds_by_clock() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
+}
+
 std::string log_heading(const Task& task, int restarts, const std::string& id) {
   const std::time_t now = std::time(nullptr);
   char text[32];
@@ -102,6 +107,8 @@ void Supervisor::start_group() {
   failures_.clear();
   restart_at_.reset();
   round_started_ = Clock::now();
+  // Other launchers of the same job (--only) would count differently.
+  if (options_.only.empty()) generation_ = std::max(generation_ + 1, milliseconds_by_clock());
   for (std::size_t i = 0; i < processes_.size(); ++i) start_task(i);
 }
 
@@ -110,6 +117,7 @@ void Supervisor::start_task(std::size_t i) {
   unlink(error_file(i).c_str());
   const Round round = {.job_id = job_.id,
                        .restarts = group_restarts_ + process.restarts,
+                       .generation = generation_,
                        .error_file = process.remote() ? "" : error_file(i)};
   process.start(program_of(options_, job_.tasks, job_.started[i], round),
                 log_heading(process.task(), round.restarts, job_.id));
@@ -256,9 +264,13 @@ void Supervisor::restart_or_give_up() {
        ++i) {  // who erred, and was ended before it could end
     const bool known = std::any_of(failures_.begin(), failures_.end(),
                                    [i](const Failure& failure) { return failure.index == i; });
-    if (!known && processes_[i]->leader_ended() && read_error_file(error_file(i))) {
-      record_failure(i);
-    }
+    if (known || !processes_[i]->leader_ended()) continue;
+    const std::string name = processes_[i]->task().name();
+    const bool blamed =
+        std::any_of(failures_.begin(), failures_.end(), [&](const Failure& failure) {
+          return failure.error && blamed_task(failure.error->text) == name;
+        });
+    if (blamed || read_error_file(error_file(i))) record_failure(i);
   }
   put_root_first(failures_);
   const Failure& first = failures_.front();
@@ -271,7 +283,9 @@ void Supervisor::restart_or_give_up() {
       output_.note(cat("no restart is left of ", options_.max_restarts, "; all failures so far:"));
       for (const std::string& line : history_) output_.note(cat("  ", line));
     }
-    return finish((first.ended_by_us ? seen_first : first.end).exit_code());
+    // Whom the others blame may have ended with 0.
+    const bool other = first.ended_by_us || first.end.good();
+    return finish((other ? seen_first : first.end).exit_code());
   }
   output_.note(restart.text);
   ++group_restarts_;

@@ -85,6 +85,7 @@ class Supervisor {
   Clock::time_point signalled_at_{}, round_started_{};
   std::optional<Clock::time_point> job_deadline_, restart_at_;
   bool abandoned_ = false;  ///< no restart after this failure
+  int64_t generation_ = 0;
   int group_restarts_ = 0, counted_restarts_ = 0, short_runs_ = 0;
   std::vector<Failure> failures_;     ///< of this round, in the order in which they were seen
   std::vector<std::string> history_;  ///< the first failure of each round

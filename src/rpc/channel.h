@@ -7,12 +7,10 @@
 #include <memory>
 #include <string>
 
+#include "rpc/limits.h"
 #include "rpc/security.h"
 
 namespace tutti::rpc {
-
-/// Messages above this are refused by either side.
-constexpr int kMostMessageBytes = 64 << 20;
 
 class Channel {
  public:

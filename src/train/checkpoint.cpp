@@ -160,6 +160,14 @@ class Checkpoint::Locks {
   std::map<std::string, std::unique_ptr<FolderLock>> locks_;
 };
 
+namespace {
+void check_name(const std::string& name) {
+  if (name.empty() || name == "save_counter" || name.find('/') != std::string::npos)
+    throw InvalidArgument(cat("Checkpoint: an object of the name \"", name,
+                              "\", expected one without slash that is not save_counter"));
+}
+}  // namespace
+
 Checkpoint::Checkpoint(Objects objects, std::shared_ptr<io::FileSystem> files)
     : objects_(std::move(objects)),
       files_(std::move(files)),
@@ -167,11 +175,13 @@ Checkpoint::Checkpoint(Objects objects, std::shared_ptr<io::FileSystem> files)
       background_(std::make_shared<Background>()) {
   if (files_ == nullptr)
     files_ = std::shared_ptr<io::FileSystem>(std::shared_ptr<void>(), &io::posix_files());
-  for (const auto& [name, object] : objects_) {
-    if (name.empty() || name == "save_counter" || name.find('/') != std::string::npos)
-      throw InvalidArgument(cat("Checkpoint: an object of the name \"", name,
-                                "\", expected one without slash that is not save_counter"));
-  }
+  for (const auto& [name, object] : objects_) check_name(name);
+}
+
+void Checkpoint::add_hidden(const std::string& name, AnyTrackable object) {
+  check_name(name);
+  objects_.insert_or_assign(name, std::move(object));
+  hidden_.insert(name);
 }
 
 std::shared_ptr<WorkerPeers> Checkpoint::peers() const {
@@ -319,7 +329,7 @@ LoadStatus Checkpoint::give(const WorkerPeers* peers, const std::string& path,
   together(peers, kRestore, [&] {
     for (const auto& [name, object] : objects_) {
       if (!has_key(file.state, name.c_str())) {
-        record->not_in_file.push_back(name);
+        if (hidden_.count(name) == 0) record->not_in_file.push_back(name);
         continue;
       }
       try {

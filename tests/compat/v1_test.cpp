@@ -4,6 +4,7 @@
 
 #include "support/message_checks.h"
 #include "support/tensor_checks.h"
+#include "support/workers.h"
 
 namespace tutti::compat {
 namespace {
@@ -125,6 +126,27 @@ TEST(V1, ExtendedHasTheOlderVerbsAndTheRoleOfTheOnlyWorker) {
       iterator);
   EXPECT_EQ(context.last_step_output("sum").item<float>(), 10);
   EXPECT_EQ(strategy.experimental_make_numpy_dataset(std::vector<int>{1}).cardinality(), 1);
+}
+
+TEST(V1, TheStrategyOfManyWorkersHasItsV1Name) {
+  v1d::experimental::MultiWorkerMirroredStrategy strategy({.devices = {"cpu:0", "cpu:1"}});
+  EXPECT_EQ(strategy.name(), "MultiWorkerMirroredStrategy");
+  EXPECT_EQ(strategy.unwrap(strategy.run(id)).size(), 2u);
+  EXPECT_TRUE(strategy.update_config_proto({}).isolate_session_state);
+  EXPECT_FALSE(strategy.extended().experimental_between_graph());  // with one worker
+  tutti::distribute::Strategy& today = strategy;
+  EXPECT_NE(dynamic_cast<tutti::distribute::MultiWorkerMirroredStrategy*>(&today), nullptr);
+}
+
+TEST(V1, OfSeveralWorkersTheChiefSavesAndWritesSummaries) {
+  testing::on_workers(2, 1, [](std::shared_ptr<tutti::distribute::Strategy> strategy) {
+    const v1d::StrategyExtended extended(*strategy);
+    const bool chief = strategy->first_replica_id() == 0;
+    EXPECT_TRUE(extended.experimental_between_graph());
+    EXPECT_TRUE(extended.experimental_should_init());
+    EXPECT_EQ(extended.should_checkpoint(), chief);
+    EXPECT_EQ(extended.should_save_summary(), chief);
+  });
 }
 
 TEST(V1, ASeenStrategyHasTheDeprecatedMembersToo) {

@@ -190,6 +190,28 @@ TEST_P(AgentContract, ListAndErase) {
   EXPECT_EQ(agents[0]->list(""), Entries{});
 }
 
+TEST_P(AgentContract, CountersAddUpOverTasksAndAreNoValues) {
+  Agents agents = start(4);
+  std::atomic<int64_t> greatest{0};
+  on_all(agents, [&](CoordinationAgent& agent, int) {
+    for (int i = 0; i < 25; ++i) {
+      const int64_t sum = agent.add("tickets", 2);
+      int64_t seen = greatest.load();
+      while (seen < sum && !greatest.compare_exchange_weak(seen, sum)) {
+      }
+    }
+  });
+  EXPECT_EQ(greatest, 200);
+  EXPECT_EQ(agents[0]->add("tickets", -200), 0);
+  EXPECT_EQ(agents[1]->try_get("tickets"), std::nullopt);
+  EXPECT_TRUE(agents[1]->list("").empty());
+  EXPECT_EQ(agents[2]->add("tickets", 7), 7);
+  EXPECT_EQ(agents[3]->erase("tickets"), 1);
+  EXPECT_EQ(agents[0]->add("tickets", 1), 1);
+  EXPECT_ERROR(agents[0]->add("tickets", INT64_MAX), OutOfRange, "tickets");
+  EXPECT_ERROR(agents[0]->add("", 1), InvalidArgument, "a key of 0 bytes");
+}
+
 TEST_P(AgentContract, TooLargeAValueIsRefusedAndTheJobGoesOn) {
   Agents agents = start(1);
   EXPECT_ERROR(agents[0]->set("k", std::string((16 << 20) + 1, 'x')), ResourceExhausted,
@@ -259,6 +281,25 @@ TEST_P(AgentContract, TasksThatLeaveTogetherEndNothing) {
   Agents agents = start(4);
   on_all(agents, [](CoordinationAgent& agent, int) { agent.leave(kSoon); });
   for (auto& agent : agents) EXPECT_FALSE(agent->failure());
+}
+
+TEST_P(AgentContract, WhoComesAfterAllHaveLeftDoesNotJoinTheJobThatEnds) {
+  Agents agents = start(2);
+  on_all(agents, [](CoordinationAgent& agent, int) { agent.leave(kSoon); });
+  agents.clear();
+  EXPECT_ERROR(
+      leader_->join({.cluster = cluster_, .task = "worker:1", .join_timeout = Milliseconds(200)}),
+      DeadlineExceeded, "the service has ended");
+}
+
+TEST_P(AgentContract, AgentsComeAndGoAHundredTimesAndNoThreadEndsItsOwnChannel) {
+  cluster_ = workers(1);
+  leader_ = GetParam().make({cluster_, {.heartbeat_interval = Milliseconds(1)}});
+  for (int i = 0; i < 100; ++i) {
+    const auto agent = join("worker:0");
+    agent->set("k", "v");
+    agent->leave(kSoon, /*together=*/false);
+  }
 }
 
 TEST_P(AgentContract, ATaskThatLeavesAloneIsNotLostAndNotWaitedForAtTheEnd) {

@@ -512,6 +512,41 @@ TEST(KeyValueStore, RefusesWhatIsTooLarge) {
   store.set("one more", "small", true);
 }
 
+TEST(KeyValueStore, ACounterTakesRoomOnceAndGoesWithItsPrefix) {
+  KeyValueStore store;
+  for (std::size_t i = 0; i < kMostKeys; ++i) EXPECT_EQ(store.add(cat("n/", i), 1), 1);
+  EXPECT_EQ(store.add("n/0", 5), 6);
+  EXPECT_ERROR(store.add("one more", 1), ResourceExhausted, "one more");
+  EXPECT_ERROR(store.set("one more", "v", true), ResourceExhausted, "one more");
+  EXPECT_EQ(store.erase("n/", true), static_cast<int64_t>(kMostKeys));
+  store.set("one more", "v", true);
+}
+
+TEST(Limits, AreWhatTheEnvironmentSays) {
+  const auto set = [](const char* heartbeat, const char* ping, const char* progress) {
+    setenv("TUTTI_HEARTBEAT_MS", heartbeat, 1);
+    setenv("TUTTI_PING_LIMIT_MS", ping, 1);
+    setenv("TUTTI_PROGRESS_LIMIT_MS", progress, 1);
+  };
+  set("", "", "");
+  EXPECT_EQ(Limits::from_environment().progress_limit, Limits().progress_limit);
+  EXPECT_EQ(Limits::from_environment().heartbeat_interval, Limits().heartbeat_interval);
+  set("100", "3000", "4000");
+  const Limits limits = Limits::from_environment();
+  EXPECT_EQ(limits.heartbeat_interval, Milliseconds(100));
+  EXPECT_EQ(limits.ping_limit, Milliseconds(3000));
+  EXPECT_EQ(limits.progress_limit, Milliseconds(4000));
+  set("", "1000", "");
+  EXPECT_EQ(Limits::from_environment().heartbeat_interval, Milliseconds(200))
+      << "a shorter limit wants more heartbeats";
+  set("800", "1000", "");
+  EXPECT_ERROR(Limits::from_environment(), InvalidArgument, "at least twice as long");
+  set("", "soon", "");
+  EXPECT_ERROR(Limits::from_environment(), InvalidArgument, "TUTTI_PING_LIMIT_MS");
+  for (const char* name : {"TUTTI_HEARTBEAT_MS", "TUTTI_PING_LIMIT_MS", "TUTTI_PROGRESS_LIMIT_MS"})
+    unsetenv(name);
+}
+
 TEST(KeyValueStore, ListsAndErasesByPrefixInOrder) {
   KeyValueStore store;
   for (const char* key : {"a/2", "a/1", "b", "a"}) store.set(key, key, true);

@@ -81,9 +81,9 @@ class ChildProcess {
     if (::write(to_, text.data(), text.size()) != static_cast<ssize_t>(text.size()))
       ADD_FAILURE() << "could not send \"" << line << "\"";
   }
-  /// The next line that it prints; fails after ten seconds without one.
-  std::string line() {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  /// The next line that it prints; fails after so many seconds without one.
+  std::string line(int seconds = 10) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
     for (;;) {
       const auto found = buffer_.find('\n');
       if (found != std::string::npos) {
@@ -99,7 +99,7 @@ class ChildProcess {
           left.count() > 0 && ::poll(&file, 1, static_cast<int>(left.count())) > 0;
       const ssize_t size = readable ? ::read(from_, block, sizeof block) : 0;
       if (size <= 0) {
-        ADD_FAILURE() << (readable ? "the program ended" : "no line in 10 s") << "; its log:\n"
+        ADD_FAILURE() << (readable ? "the program ended" : "no line in time") << "; its log:\n"
                       << log();
         return "";
       }

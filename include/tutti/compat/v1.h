@@ -122,7 +122,8 @@ class StrategyExtended : public tutti::distribute::StrategyExtended {
  public:
   explicit StrategyExtended(tutti::distribute::Strategy& strategy)
       : tutti::distribute::StrategyExtended(strategy),
-        is_chief_(strategy.first_replica_id() == 0) {}
+        is_chief_(strategy.first_replica_id() == 0),
+        has_peers_(strategy.num_replicas_in_sync() > strategy.num_local_replicas()) {}
   template <class... Arrays>
   auto experimental_make_numpy_dataset(const Arrays&... arrays) const {
     return make_numpy_dataset(arrays...);
@@ -134,8 +135,8 @@ class StrategyExtended : public tutti::distribute::StrategyExtended {
     return run_steps_on_iterator(std::forward<Fn>(fn), iterator, iterations, initial_loop_values);
   }
   bool experimental_require_static_shapes() const { return require_static_shapes(); }
-  /// Does every worker build the same program? Not with one process.
-  bool experimental_between_graph() const { return false; }
+  /// Does every worker build the same program? Where there are several.
+  bool experimental_between_graph() const { return has_peers_; }
   bool experimental_should_init() const { return true; }
   /// Does what this worker saves, and what it writes for people to look at, count? The chief's
   /// does.
@@ -144,6 +145,7 @@ class StrategyExtended : public tutti::distribute::StrategyExtended {
 
  private:
   bool is_chief_;
+  bool has_peers_;
 };
 
 namespace internal {
@@ -269,6 +271,7 @@ using OneDeviceStrategy = V1<tutti::distribute::OneDeviceStrategy>;
 
 namespace experimental {
 using CentralStorageStrategy = V1<tutti::distribute::CentralStorageStrategy>;
+using MultiWorkerMirroredStrategy = V1<tutti::distribute::MultiWorkerMirroredStrategy>;
 using compat::CollectiveCommunication;
 using compat::CollectiveHints;
 using tutti::distribute::CommunicationImplementation;

@@ -45,6 +45,11 @@ class Server {
   /// Throws InvalidArgument for a job or task that the cluster lacks or that must be named, and as
   /// start().
   explicit Server(const ClusterMap& cluster, const ServerOptions& options = {});
+  /// From a train::ClusterSpec.
+  template <class Spec>
+  requires requires(const Spec& spec) { spec.job_tasks(spec.jobs().front()); }
+  explicit Server(const Spec& cluster, const ServerOptions& options = {})
+      : Server(map_of(cluster), options) {}
   explicit Server(const ServerDef& server_def, const ServerOptions& options = {});
   ~Server();
   Server(Server&&) noexcept;
@@ -66,6 +71,13 @@ class Server {
   const ServerDef& server_def() const;
 
  private:
+  template <class Spec>
+  static ClusterMap map_of(const Spec& cluster) {
+    ClusterMap map;
+    for (const std::string& job : cluster.jobs()) map[job] = cluster.job_tasks(job);
+    return map;
+  }
+
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

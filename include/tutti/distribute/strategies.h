@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tutti/cluster/cluster_resolver.h"
 #include "tutti/distribute/strategy.h"
 
 namespace tutti::distribute {
@@ -43,8 +44,11 @@ class MirroredStrategy : public Strategy {
 };
 
 struct MultiWorkerMirroredStrategyOptions {
+  /// Who is in the cluster and which task this process is; read once. Default: TF_CONFIG.
+  distribute::cluster_resolver::ClusterResolver cluster_resolver = {};
   /// Defaults of every collective; fields that a call sets win over them. A collective that takes
-  /// longer than timeout_seconds is DeadlineExceeded.
+  /// longer than timeout_seconds is DeadlineExceeded; so long the constructor waits for the others,
+  /// too (10 minutes by default).
   CommunicationOptions communication_options = {};
   /// This worker's; empty: as for MirroredStrategy. Every worker must have as many.
   std::vector<std::string> devices = {};
@@ -55,21 +59,34 @@ struct MultiWorkerMirroredStrategyOptions {
 /// and begin as the chief's. All workers make the same calls in the same order: variables, run,
 /// reduce, gather, steps of distributed datasets; one that does not gets InvalidArgument that names
 /// both calls, as the others do, and one that fails makes the others' next call Aborted, with its
-/// message. With one worker it is a MirroredStrategy.
+/// message. With one worker, without a cluster and for an evaluator it is a MirroredStrategy.
+///
+/// Between processes, an error of one worker that the others do not have ends the job: each throws
+/// "worker:1 failed first: …" under that error's code from its pending or next call, Unavailable
+/// when the process is gone, DeadlineExceeded when it is frozen or stuck (docs/coordination.md).
+/// A process has one such strategy at a time.
 class MultiWorkerMirroredStrategy : public Strategy {
  public:
   MultiWorkerMirroredStrategy()
       : MultiWorkerMirroredStrategy(MultiWorkerMirroredStrategyOptions{}) {}
-  /// Waits for all workers.
+  /// Waits for all workers. Throws InvalidArgument for a cluster that is none, a task that is not
+  /// in it and a parameter server; DeadlineExceeded that names the tasks that do not come;
+  /// AlreadyExists when the chief's port is in use; FailedPrecondition for a task with another
+  /// cluster, and off loopback without TLS and a token.
   explicit MultiWorkerMirroredStrategy(const MultiWorkerMirroredStrategyOptions& options);
   /// For the library: among these workers; null: alone.
   MultiWorkerMirroredStrategy(const MultiWorkerMirroredStrategyOptions& options,
                               std::shared_ptr<WorkerGroup> workers);
+  /// Waits until the other workers are at their end too. When an exception destroys it, the others
+  /// hear that instead.
   ~MultiWorkerMirroredStrategy() override;
   std::string name() const override { return "MultiWorkerMirroredStrategy"; }
+  /// The one of the options, or that of TF_CONFIG.
+  distribute::cluster_resolver::ClusterResolver cluster_resolver() const { return resolver_; }
 
  private:
   void run_on_replicas(FunctionRef<void(int)> body) override;
+  distribute::cluster_resolver::ClusterResolver resolver_;
   std::unique_ptr<ReplicaPool> pool_;
 };
 

@@ -20,6 +20,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -73,6 +74,10 @@ class Checkpoint {
   /// writes; null: the system.
   explicit Checkpoint(Objects objects, std::shared_ptr<io::FileSystem> files = nullptr);
 
+  /// One object more, which users need not know of: a file that lacks it is as good. In the place
+  /// of an earlier one of that name; InvalidArgument as the constructor.
+  void add_hidden(const std::string& name, AnyTrackable object);
+
   /// Writes the states to `path`, to which ".tutti" is added unless it ends so. Gives `path`
   /// without it. Makes the folder when it is not there. All objects must have a state
   /// (FailedPrecondition); nothing is written otherwise. What fails of the disk is
@@ -116,6 +121,7 @@ class Checkpoint {
                                             std::string& why) const;
   LoadStatus give(const WorkerPeers* peers, const std::string& path, const StateFile& file);
   Objects objects_;
+  std::set<std::string> hidden_;
   std::shared_ptr<io::FileSystem> files_;
   std::shared_ptr<Locks> locks_;
   std::shared_ptr<Background> background_;
@@ -168,6 +174,7 @@ class CheckpointManager {
   /// Those kept, the oldest first.
   std::vector<std::string> checkpoints() const;
   const std::string& directory() const { return directory_; }
+  Checkpoint& checkpoint() const { return checkpoint_; }
   std::optional<int64_t> checkpoint_interval() const { return options_.checkpoint_interval; }
 
  private:
