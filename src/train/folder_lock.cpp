@@ -76,15 +76,19 @@ FolderLock::~FolderLock() {
   files_.close(file_);
 }
 
+/// Whether the name still leads to the file that is locked: a program may have deleted the folder,
+/// or another one the file.
+bool FolderLock::is_in_place() const {
+  struct stat opened = {}, named = {};
+  return fstat(file_, &opened) == 0 && stat(path_.c_str(), &named) == 0 &&
+         opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
+}
+
 /// By the name too: where locks of other hosts do not count, the last one to take it has it. A file
 /// without one is what a full disk left of it.
 bool FolderLock::is_still_mine() const {
-  struct stat opened = {}, named = {};
-  if (fstat(file_, &opened) != 0 || stat(path_.c_str(), &named) != 0 ||
-      opened.st_ino != named.st_ino || opened.st_dev != named.st_dev)
-    return false;
   const std::string owner = owner_in(path_);
-  return owner.empty() || owner == owner_;
+  return is_in_place() && (owner.empty() || owner == owner_);
 }
 
 void FolderLock::hold() {
@@ -93,6 +97,7 @@ void FolderLock::hold() {
         cat(operation_, " [", folder_, "]: ", other.empty() ? "another process" : other, what,
             ", this is ", owner_, ", expected one writer a folder; give each job its own"));
   };
+  if (file_ >= 0 && !is_in_place()) files_.close(std::exchange(file_, -1));
   if (file_ >= 0) {
     if (is_still_mine()) return;
     refuse(owner_in(path_), " has taken the folder");

@@ -32,6 +32,7 @@ class FolderLock {
 
  private:
   bool take();
+  bool is_in_place() const;
   bool is_still_mine() const;
   [[noreturn]] void fail(int code) const;
   void write(const std::vector<std::string>& names);

@@ -424,6 +424,17 @@ TEST_F(CheckpointFaults, R17_AWriterThatWasReplacedMeanwhileIsRefused) {
   EXPECT_EQ(Program(models()).restore(), 1);
 }
 
+TEST_F(CheckpointFaults, AFolderThatTheProgramDeletesBetweenTwoSavesIsMadeAnew) {
+  Program program(models());
+  Checkpoint plain({{"value", program.value}});
+  for (int64_t number = 1; number <= 3; ++number) {
+    program.save(number);
+    plain.save(models() + "/plain");
+    EXPECT_EQ(Program(models()).restore(), number);
+    fs::remove_all(models());
+  }
+}
+
 TEST_F(CheckpointFaults, ObjectsOfOneProcessShareAFolder) {
   Program first(models()), second(models());
   first.save(1);
