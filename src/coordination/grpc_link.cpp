@@ -11,32 +11,42 @@ namespace tutti::coordination {
 namespace {
 
 /// The calls under way, so that close() can end them and wait for the last.
+///
+/// A context holds the channel. Were it the last to do so, the channel would end on the thread of
+/// gRPC's that destroys the context, and wait there for that same thread. So a call counts until
+/// its context is gone: forget(), then destroy it, then done().
 class CallsUnderWay {
  public:
   /// False once closed.
   bool add(grpc::ClientContext* context) {
     MutexLock lock(mutex_);
+    ++count_;
     if (closed_) return false;
     contexts_.insert(context);
     return true;
   }
-  void remove(grpc::ClientContext* context) {
+  void forget(grpc::ClientContext* context) {
     MutexLock lock(mutex_);
     contexts_.erase(context);
-    // Under the lock: close() may return, and this go, as soon as the set is empty.
-    empty_.notify_all();
+  }
+  void done() {
+    MutexLock lock(mutex_);
+    --count_;
+    // Under the lock: close() may return, and this go, as soon as no call is left.
+    changed_.notify_all();
   }
   void close() {
     MutexLock lock(mutex_);
     closed_ = true;
     for (grpc::ClientContext* context : contexts_) context->TryCancel();
-    while (!contexts_.empty()) empty_.wait(mutex_);
+    while (count_ > 0) changed_.wait(mutex_);
   }
 
  private:
   Mutex mutex_;
-  ConditionVariable empty_;
+  ConditionVariable changed_;
   std::set<grpc::ClientContext*> contexts_ TUTTI_GUARDED_BY(mutex_);
+  int count_ TUTTI_GUARDED_BY(mutex_) = 0;
   bool closed_ TUTTI_GUARDED_BY(mutex_) = false;
 };
 
@@ -72,9 +82,9 @@ class JoinStream final : public grpc::ClientReadReactor<v1::Event> {
     const v1::Failure failure = failure_of(address_, status);
     listener_.on_end(status.ok() ? nullptr : &failure);
     CallsUnderWay& calls = calls_;
-    grpc::ClientContext* key = &context_;
-    calls.remove(key);
+    calls.forget(&context_);
     delete this;
+    calls.done();
   }
 
  private:
@@ -104,12 +114,14 @@ class GrpcLink final : public Link {
   }
 
   void call(const v1::Request& request, Milliseconds timeout, Done done) override {
-    auto call = std::make_shared<UnaryCall>();
+    auto* const call = new UnaryCall;
     call->request = request;
     call->done = std::move(done);
     channel_.prepare(call->context, timeout);
     if (!calls_.add(&call->context)) {
       call->done(false, reply_of(make_failure(ErrorCode::kCancelled, "the link is closed")));
+      delete call;
+      calls_.done();
       return;
     }
     stub_->async()->Call(&call->context, &call->request, &call->reply,
@@ -119,7 +131,9 @@ class GrpcLink final : public Link {
                            } else {
                              call->done(false, reply_of(failure_of(channel_.address(), status)));
                            }
-                           calls_.remove(&call->context);
+                           calls_.forget(&call->context);
+                           delete call;
+                           calls_.done();
                          });
   }
 

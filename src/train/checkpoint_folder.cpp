@@ -123,6 +123,14 @@ FolderState read_folder_state(const std::string& folder) {
     if (key == "last_preserved_timestamp") state.last_preserved = number_of(file, value);
   }
   state.times.resize(state.all.size(), 0);
+  if (state.latest.empty())
+    throw DataLoss(cat("read [", file,
+                       "]: no checkpoint, expected a model_checkpoint_path; delete "
+                       "the file"));
+  if (std::find(state.all.begin(), state.all.end(), state.latest) == state.all.end()) {
+    state.all.push_back(state.latest);
+    state.times.push_back(0);
+  }
   return state;
 }
 

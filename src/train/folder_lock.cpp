@@ -102,14 +102,17 @@ void FolderLock::hold() {
   if (other != owner_) refuse(other, " writes here");
 }
 
+void FolderLock::fail(int code) const {
+  io::throw_file_error(code, cat(operation_, " [", path_, "]: ", std::strerror(code),
+                                 ", expected a folder to write in"));
+}
+
 /// False while somebody has it.
 bool FolderLock::take() {
   int file = -1;
   const int code = files_.lock(path_, file);
   if (code == EWOULDBLOCK) return false;
-  if (code != 0 && code != ENOLCK && code != EOPNOTSUPP)
-    io::throw_file_error(code, cat(operation_, " [", folder_, "]: ", std::strerror(code),
-                                   ", expected a folder to write in"));
+  if (code != 0 && code != ENOLCK && code != EOPNOTSUPP) fail(code);
   if (code != 0) return true;  // a file system without locks: nothing can be told
   file_ = file;
   announced_ = values_of(text_of(path_), kName);
@@ -122,14 +125,13 @@ void FolderLock::write(const std::vector<std::string>& names) {
   for (const std::string& name : names) text += cat(kName, name, "\n");
   int code = files_.truncate(file_);
   if (code == 0) code = files_.write(file_, text.data(), text.size());
-  if (code == 0) code = files_.sync(file_);
-  if (code != 0)
-    io::throw_file_error(code, cat(operation_, " [", path_, "]: ", std::strerror(code),
-                                   ", expected a folder to write in"));
+  if (code != 0) fail(code);
 }
 
 void FolderLock::announce(const std::vector<std::string>& names) {
-  if (file_ >= 0) write(names);
+  if (file_ < 0) return;
+  write(names);
+  if (const int code = files_.sync(file_); code != 0) fail(code);
 }
 
 std::vector<std::string> FolderLock::take_announced() { return std::exchange(announced_, {}); }

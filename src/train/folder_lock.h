@@ -24,7 +24,8 @@ class FolderLock {
   /// Takes the folder, which is there, or sees whether it still has it. FailedPrecondition that
   /// names both processes when another one has it or has taken it since.
   void hold();
-  /// While this is held: names in the folder of which some will be written, the others removed.
+  /// While this is held: names in the folder of which some will be written, the others removed. On
+  /// the disk when it returns.
   void announce(const std::vector<std::string>& names);
   /// What a process that died had announced, once.
   std::vector<std::string> take_announced();
@@ -32,6 +33,7 @@ class FolderLock {
  private:
   bool take();
   bool is_still_mine() const;
+  [[noreturn]] void fail(int code) const;
   void write(const std::vector<std::string>& names);
 
   std::string operation_;

@@ -1,11 +1,18 @@
 // BackupAndRestore: a training that is interrupted and begun again ends as one that was not, bit
 // for bit.
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include <cmath>
 #include <cstdlib>
+#include <map>
+#include <mutex>
 
 #include "keras/callback_script.h"
 #include "keras/line_model.h"
+#include "support/workers.h"
 #include "tutti/distribute/config.h"
 #include "tutti/io/tensor_file.h"
 
@@ -35,6 +42,8 @@ struct Job {
   std::function<data::Dataset<Nest>()> data = {};
   std::optional<int64_t> steps_per_epoch = std::nullopt;
   distribute::Strategy* strategy = nullptr;
+  /// Of several workers: the seed was set before, and the weights at first are given.
+  bool is_worker = false;
 };
 
 Tensor x() { return at::arange(66, at::kFloat).reshape({22, 3}).sin(); }
@@ -53,6 +62,11 @@ std::unique_ptr<Sequential> net(const Job& job) {
                   .loss = "mse",
                   .metrics = {"mae"},
                   .steps_per_execution = job.steps_per_execution});
+  if (!job.is_worker) return model;
+  std::vector<Tensor> weights;
+  for (const Tensor& weight : model->get_weights())
+    weights.push_back(at::arange(weight.numel(), at::kFloat).view(weight.sizes()).cos().abs());
+  model->set_weights(weights);
   return model;
 }
 
@@ -61,9 +75,13 @@ struct Program {
   std::unique_ptr<Sequential> model;
   History history;
   bool interrupted = false;
+  // Of several workers, whose models end with their threads.
+  std::vector<Tensor> weights = {};
+  std::vector<Tensor> optimizer_slots = {};
+  std::vector<Tensor> components = {};
 };
 Program run(const Job& job, std::vector<AnyCallback> more = {}) {
-  set_seed(5);
+  if (!job.is_worker) set_seed(5);
   Program program{net(job), {}, false};
   FitOptions options{.epochs = job.epochs, .verbose = 0, .callbacks = job.callbacks};
   options.callbacks.insert(options.callbacks.end(), more.begin(), more.end());
@@ -372,6 +390,161 @@ TEST(UserIssuesDeathTest, Issue67_AProcessThatDiedIsContinuedByTheNext) {
   }
   EXPECT_EQ(end->optimizer().iterations(), whole.model->optimizer().iterations());
   unsetenv(kPlace);
+}
+
+// ---- several workers
+
+/// One run of the program by workers, or by the replicas of one (workers 0).
+std::vector<Program> run_by_workers(int workers, int replicas,
+                                    const std::function<Program(const Job&)>& body) {
+  set_seed(5);
+  std::mutex mutex;
+  std::map<int, Program> programs;
+  const auto one = [&](distribute::Strategy& strategy) {
+    Program program = body({.strategy = &strategy, .is_worker = true});
+    program.weights = program.model->get_weights();  // which all workers read
+    program.optimizer_slots.clear();
+    for (const std::string& slot : program.model->optimizer().slot_names()) {
+      for (const Variable& variable : program.model->optimizer().slots(slot))
+        program.optimizer_slots.push_back(variable.read_value().clone());
+    }
+    for (const Variable& weight : program.model->weights()) {
+      for (const Tensor& component : weight.components())
+        program.components.push_back(component.detach().clone());
+    }
+    program.model.reset();
+    std::lock_guard<std::mutex> lock(mutex);
+    programs.emplace(strategy.first_replica_id(), std::move(program));
+  };
+  if (workers == 0) {
+    one(*testing::replicas(replicas));
+  } else {
+    tutti::testing::on_workers(
+        workers, replicas,
+        [&](const std::shared_ptr<distribute::Strategy>& strategy) { one(*strategy); });
+  }
+  std::vector<Program> all;
+  for (auto& [first, program] : programs) all.push_back(std::move(program));
+  return all;
+}
+
+void expect_same_bits(const std::vector<Tensor>& found, const std::vector<Tensor>& wanted) {
+  ASSERT_EQ(found.size(), wanted.size());
+  for (std::size_t i = 0; i < wanted.size(); ++i) EXPECT_TENSOR_EQ(found[i], wanted[i]);
+}
+
+void expect_same_programs(const std::vector<Program>& found, const std::vector<Program>& wanted) {
+  ASSERT_EQ(found.size(), wanted.size());
+  for (std::size_t worker = 0; worker < wanted.size(); ++worker) {
+    ASSERT_FALSE(found[worker].interrupted);
+    expect_same_bits(found[worker].weights, wanted[worker].weights);
+    expect_same_bits(found[worker].optimizer_slots, wanted[worker].optimizer_slots);
+    expect_same_bits(found[worker].components, wanted[worker].components);
+    for (const auto& [name, values] : found[worker].history.history) {
+      const auto& all = wanted[worker].history.history.at(name);
+      EXPECT_EQ(values, std::vector<double>(all.end() - static_cast<std::ptrdiff_t>(values.size()),
+                                            all.end()))
+          << name;
+    }
+  }
+}
+
+TEST(BackupAndRestore, OfSeveralWorkersByEpochsAndBySteps) {
+  for (const auto& [workers, replicas] : std::vector<std::pair<int, int>>{{2, 1}, {2, 2}}) {
+    const auto whole = run_by_workers(workers, replicas, [](const Job& job) { return run(job); });
+    for (const bool by_steps : {false, true}) {
+      SCOPED_TRACE(cat(workers, " workers of ", replicas, by_steps ? ", by steps" : ""));
+      const Folder folder;
+      const std::string place = folder / "backup";
+      BackupAndRestoreOptions options;
+      if (by_steps) options.save_freq = 2;
+      for (const Program& first : run_by_workers(workers, replicas, [&](const Job& job) {
+             return run(job, {BackupAndRestore(place, options), interrupt_after(2, 3)});
+           }))
+        EXPECT_TRUE(first.interrupted);
+      EXPECT_TRUE(testing::fs::exists(place + "/latest.tutti"));
+      const auto second = run_by_workers(workers, replicas, [&](const Job& job) {
+        return run(job, {BackupAndRestore(place, options)});
+      });
+      EXPECT_EQ(second[0].history.epoch, (std::vector<int64_t>{2, 3}));
+      expect_same_programs(second, whole);
+      EXPECT_EQ(folder.files(), std::vector<std::string>()) << "the chief has removed it";
+    }
+  }
+}
+
+TEST(BackupAndRestore, WhenOneWorkerDiesInMidEpochAllResumeWithTheBitsOfAnUndisturbedRun) {
+  const auto whole = run_by_workers(2, 1, [](const Job& job) { return run(job); });
+  const Folder folder;
+  const std::string place = folder / "backup";
+  run_by_workers(2, 1, [&](const Job& job) {
+    const bool dies = job.strategy->first_replica_id() == 1;
+    Program program;
+    try {
+      program =
+          run(job, dies ? std::vector<AnyCallback>{BackupAndRestore(place, {.save_freq = 1}),
+                                                   interrupt_after(1, 2)}
+                        : std::vector<AnyCallback>{BackupAndRestore(place, {.save_freq = 1})});
+      EXPECT_TRUE(program.interrupted);
+    } catch (const Aborted& error) {
+      EXPECT_FALSE(dies) << error.what();
+    }
+    if (program.model == nullptr) program.model = net(job);
+    return program;
+  });
+  const auto second = run_by_workers(
+      2, 1, [&](const Job& job) { return run(job, {BackupAndRestore(place, {.save_freq = 1})}); });
+  expect_same_programs(second, whole);
+}
+
+TEST(BackupAndRestore, OfTwoWorkersGoesOnInTwoReplicasOfOneWithTheSameBits) {
+  const auto whole = run_by_workers(0, 2, [](const Job& job) { return run(job); });
+  const Folder folder;
+  const std::string place = folder / "backup";
+  run_by_workers(2, 1, [&](const Job& job) {
+    return run(job, {BackupAndRestore(place, {.save_freq = 2}), interrupt_after(1, 3)});
+  });
+  const auto second = run_by_workers(
+      0, 2, [&](const Job& job) { return run(job, {BackupAndRestore(place, {.save_freq = 2})}); });
+  expect_same_programs(second, whole);
+}
+
+TEST(BackupAndRestore, ADamagedOneIsPassedOverByAllWorkers) {
+  const Folder folder;
+  const std::string place = folder / "backup";
+  const BackupAndRestoreOptions options{.double_checkpoint = true};
+  run_by_workers(2, 1, [&](const Job& job) {
+    return run(job, {BackupAndRestore(place, options), interrupt_before(3)});
+  });
+  testing::fs::resize_file(place + "/latest.tutti", 100);
+  const auto second = run_by_workers(
+      2, 1, [&](const Job& job) { return run(job, {BackupAndRestore(place, options)}); });
+  EXPECT_EQ(second[0].history.epoch, (std::vector<int64_t>{2, 3}));
+  EXPECT_EQ(second[1].history.epoch, (std::vector<int64_t>{2, 3}));
+}
+
+/// Another process's lock, as it looks from here.
+class Holder {
+ public:
+  explicit Holder(const std::string& path) : file_(::open(path.c_str(), O_RDWR | O_CREAT, 0666)) {
+    const std::string text = "owner: process 1 of host elsewhere\n";
+    EXPECT_EQ(::flock(file_, LOCK_EX | LOCK_NB), 0);
+    EXPECT_EQ(::write(file_, text.data(), text.size()), static_cast<ssize_t>(text.size()));
+  }
+  ~Holder() { ::close(file_); }
+  Holder(const Holder&) = delete;
+  Holder& operator=(const Holder&) = delete;
+
+ private:
+  int file_;
+};
+
+TEST(BackupAndRestore, R17_AnotherProcessThatTrainsInTheFolderIsNamed) {
+  const Folder folder;
+  testing::fs::create_directories(folder / "b");
+  const Holder other(folder / "b/checkpoint.lock");
+  EXPECT_ERROR(run({}, {BackupAndRestore(folder / "b")}), FailedPrecondition,
+               "process 1 of host elsewhere writes here");
 }
 
 }  // namespace

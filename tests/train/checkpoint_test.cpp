@@ -61,10 +61,13 @@ class Checkpoints : public ::testing::Test {
   }
   ~Checkpoints() override { fs::remove_all(folder_); }
   std::string path(const std::string& name) const { return (folder_ / name).string(); }
+  /// Without the lock of whoever is saving there.
   std::vector<std::string> files() const {
     std::vector<std::string> names;
-    for (const auto& entry : fs::directory_iterator(folder_))
-      names.push_back(entry.path().filename().string());
+    for (const auto& entry : fs::directory_iterator(folder_)) {
+      if (entry.path().filename() != "checkpoint.lock")
+        names.push_back(entry.path().filename().string());
+    }
     std::sort(names.begin(), names.end());
     return names;
   }

@@ -162,6 +162,8 @@ class CheckpointManager {
   std::optional<std::string> save(std::optional<int64_t> checkpoint_number = std::nullopt,
                                   bool check_interval = true,
                                   const CheckpointOptions& options = {});
+  /// Checkpoint::sync.
+  void sync() { checkpoint_.sync(); }
   /// Restores the latest that can be read and gives its path; a warning says why one was passed
   /// over. Without any calls init_fn and gives nothing. DataLoss, with all reasons, when none of
   /// those that are there can be read. Of several workers the chief says which they are: all take

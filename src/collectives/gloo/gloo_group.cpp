@@ -7,6 +7,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
+#include <set>
+#include <sstream>
+#include <thread>
 
 #include "collectives/gloo/gloo.h"
 #include "collectives/host_communicator.h"
@@ -21,7 +25,12 @@ using Milliseconds = std::chrono::milliseconds;
 constexpr int64_t kLine = 64;
 constexpr int64_t kShareBytes = int64_t{1} << 20;  // of each rank in a chunk
 constexpr int64_t kMuchBytes = 65536;              // may still be under way when it counts as sent
-constexpr Milliseconds kReasonTime{1000};
+// How long whoever decides at a deadline looks for those who wait, and how long the others wait for
+// its reason.
+constexpr Milliseconds kLeastTelling{50};
+constexpr Milliseconds kMostTelling{500};
+constexpr Milliseconds kLookAgain{10};
+constexpr Milliseconds kReasonTime{2500};
 constexpr Milliseconds kGoodbyeTime{100};
 
 }  // namespace
@@ -82,64 +91,137 @@ GlooGroup::Message GlooGroup::receive(int from, void* data, int64_t bytes, Tag t
   return {from, true, mesh_->receive(from, data, static_cast<std::size_t>(bytes), tag)};
 }
 
-void GlooGroup::finish(std::vector<Message>* messages) {
-  for (std::size_t i = 0; i < messages->size(); ++i) {
-    try {
-      (*messages)[i].transfer->wait(time_left());
-    } catch (const std::exception& error) {
-      failed_at(messages, i, error.what());
-    }
+void GlooGroup::wait_for(std::vector<Message>* messages, std::size_t at) {
+  std::string error;
+  try {
+    if ((*messages)[at].transfer->wait_until(end_)) return;
+  } catch (const std::exception& closed) {
+    error = closed.what();
   }
+  failed_at(messages, at, error);
+}
+
+void GlooGroup::finish(std::vector<Message>* messages) {
+  for (std::size_t i = 0; i < messages->size(); ++i) wait_for(messages, i);
   messages->clear();
 }
 
+/// No error: the deadline has come.
 void GlooGroup::failed_at(std::vector<Message>* messages, std::size_t first,
                           const std::string& error) {
-  const int peer = (*messages)[first].peer;
   Failure failure;
-  if (Clock::now() >= end_) {
-    // The wait that was too long has closed all connections: what has not come by now will not.
-    std::vector<int> missing{peer};
-    for (std::size_t i = first + 1; i < messages->size(); ++i) {
-      Message& message = (*messages)[i];
-      if (!message.received || message.peer == missing.back()) continue;
-      try {
-        message.transfer->wait(Milliseconds(1));
-      } catch (const std::exception&) {
-        missing.push_back(message.peer);
-      }
-    }
-    failure = agreed(ErrorCode::kDeadlineExceeded, missing_text(missing, size_, timeout_));
-  } else {
-    failure =
-        agreed(ErrorCode::kUnavailable,
-               cat("rank ", peer, " has closed its connection (", error.substr(0, error.find('\n')),
+  {
+    MutexLock lock(mutex_);
+    const bool first_to_fail = decides();
+    // From here on whoever sees a closed connection asks for the reason.
+    const std::vector<int> missing = close_and_list(*messages, first);
+    if (!failed_) tell_for_whom_it_waits(missing);
+    Failure cause;
+    if (error.empty()) {
+      cause = deadline_failure(missing, first_to_fail);
+    } else {
+      cause = {ErrorCode::kUnavailable,
+               cat("rank ", missing[0], " has closed its connection (",
+                   error.substr(0, error.find('\n')),
                    "), expected it to make this call; see whether its process has ended, "
-                   "build a new group without it, or start all ranks again"));
+                   "build a new group without it, or start all ranks again")};
+    }
+    failure = settle(first_to_fail, cause);
   }
-  mesh_->close();
   messages->clear();
   throw_error(failure.code, call_head(where_, call_) + failure.reason);
 }
 
-/// What all ranks say that the group failed by: whoever is the first to say it, decides.
-GlooGroup::Failure GlooGroup::agreed(ErrorCode code, std::string_view reason) {
-  MutexLock lock(mutex_);
-  if (failed_) return failure_;
-  failure_ = {code, std::string(reason)};
+/// Closes all connections. The peers of the messages from `first` on that have not come.
+std::vector<int> GlooGroup::close_and_list(const std::vector<Message>& messages,
+                                           std::size_t first) {
+  mesh_->close();
+  std::vector<int> missing{messages[first].peer};
+  for (std::size_t i = first + 1; i < messages.size(); ++i) {
+    const Message& message = messages[i];
+    if (!message.received ||
+        std::find(missing.begin(), missing.end(), message.peer) != missing.end()) {
+      continue;
+    }
+    try {
+      message.transfer->wait(Milliseconds(1));
+    } catch (const std::exception&) {
+      missing.push_back(message.peer);
+    }
+  }
+  return missing;
+}
+
+void GlooGroup::tell_for_whom_it_waits(const std::vector<int>& ranks) {
   try {
-    if (options_.store->add(options_.key("failures"), 1) == 1) {
-      options_.store->set(options_.key("failure"), cat(static_cast<int>(code), " ", reason));
+    options_.store->set(options_.key(cat("waiting/", rank_)), join(ranks, " "));
+  } catch (const std::exception&) {  // see settle()
+  }
+}
+
+/// If those for whom this rank waits wait themselves, it is they for whom they wait that stand
+/// still: whoever decides finds them.
+GlooGroup::Failure GlooGroup::deadline_failure(const std::vector<int>& ranks, bool decides) {
+  if (!decides) return {ErrorCode::kDeadlineExceeded, missing_text(ranks, size_, timeout_)};
+  const auto end = Clock::now() + std::clamp(timeout_ / 4, kLeastTelling, kMostTelling);
+  std::set<int> asked(ranks.begin(), ranks.end());
+  std::set<int> waiting{rank_};
+  const auto ask = [&] {
+    for (const int rank : std::set<int>(asked)) {
+      if (waiting.count(rank) != 0) continue;
+      try {
+        std::istringstream text(
+            options_.store->get(options_.key(cat("waiting/", rank)), Milliseconds(0)));
+        waiting.insert(rank);
+        for (int next = 0; text >> next;) asked.insert(next);
+      } catch (const std::exception&) {  // nothing yet
+      }
+    }
+    return std::includes(waiting.begin(), waiting.end(), asked.begin(), asked.end());
+  };
+  while (!ask() && Clock::now() < end) std::this_thread::sleep_for(kLookAgain);
+  std::vector<int> still;
+  std::set_difference(asked.begin(), asked.end(), waiting.begin(), waiting.end(),
+                      std::back_inserter(still));
+  return {ErrorCode::kDeadlineExceeded,
+          missing_text(still.empty() ? ranks : still, size_, timeout_)};
+}
+
+/// Whoever is the first to ask decides what all ranks say that the group failed by.
+bool GlooGroup::decides() {
+  if (failed_) return false;
+  try {
+    return options_.store->add(options_.key("failures"), 1) == 1;
+  } catch (const std::exception&) {  // the store is gone with the first rank, perhaps
+    return true;
+  }
+}
+
+GlooGroup::Failure GlooGroup::settle(bool decides, const Failure& cause) {
+  if (failed_) return failure_;
+  failure_ = cause;
+  try {
+    if (decides) {
+      options_.store->set(options_.key("failure"),
+                          cat(static_cast<int>(cause.code), " ", cause.reason));
     } else {
       const std::string text = options_.store->get(options_.key("failure"), kReasonTime);
       std::size_t used = 0;
       const int number = std::stoi(text, &used);
       failure_ = {static_cast<ErrorCode>(number), text.substr(std::min(used + 1, text.size()))};
     }
-  } catch (const std::exception&) {  // the store is gone with the first rank, perhaps
+  } catch (const std::exception&) {  // then every rank says what it has seen
   }
   failed_ = true;
   return failure_;
+}
+
+GlooGroup::Failure GlooGroup::fail_at_deadline(const std::vector<int>& ranks) {
+  MutexLock lock(mutex_);
+  const bool first_to_fail = decides();
+  if (!failed_) tell_for_whom_it_waits(ranks);
+  if (mesh_ != nullptr) mesh_->close();  // those who wait for this rank tell so
+  return settle(first_to_fail, deadline_failure(ranks, first_to_fail));
 }
 
 std::optional<GlooGroup::Failure> GlooGroup::failure() {
@@ -155,7 +237,10 @@ void GlooGroup::check_open() {
 }
 
 void GlooGroup::fail(ErrorCode code, std::string_view reason) {
-  agreed(code, reason);
+  {
+    MutexLock lock(mutex_);
+    settle(decides(), {code, std::string(reason)});
+  }
   if (mesh_ != nullptr) mesh_->close();
 }
 
@@ -193,6 +278,7 @@ bool GlooGroup::announce(std::string_view where, const CallRecord& call, const v
     failed_at(&messages_, 0, error.what());
   }
   finish(&messages_);
+  end_ = Clock::now() + timeout;  // the same on all ranks, who may have come at different times
   has_sent_much_ = false;
   for (int other = 1; other < size_; ++other) {
     if (agree(call_of(0), call_of(other))) continue;

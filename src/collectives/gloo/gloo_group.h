@@ -14,7 +14,12 @@
 namespace tutti::collectives {
 
 /// One rank's side. The first failure of any rank is written into the store and is everybody's:
-/// whoever notices closes its connections, which the others notice, and they read what it was.
+/// whoever notices says that it decides, then closes its connections, which the others notice, and
+/// they read what it was.
+///
+/// At a deadline the rank that waits may wait for one that waits itself. So every rank that a
+/// failure finds waiting writes for whom, and whoever decides goes from one to the next until it
+/// comes to those that have written nothing: they stand still.
 ///
 /// The destructor waits for nobody, but for a tenth of a second at most when this rank has just
 /// sent much: Gloo throws away what a connection still holds when it is closed.
@@ -57,6 +62,10 @@ class GlooGroup : public ByteGroup {
   Message receive(int from, void* data, int64_t bytes, Tag tag);
   /// What the group failed by, if it has.
   std::optional<Failure> failure();
+  /// When this call's waits end.
+  std::chrono::steady_clock::time_point deadline() const { return end_; }
+  /// What the group fails by when this rank has waited for `ranks` until the deadline elsewhere.
+  Failure fail_at_deadline(const std::vector<int>& ranks);
   /// Until all are done; throws when one fails, with what failed the group. Clears the list.
   void finish(std::vector<Message>* messages);
 
@@ -71,7 +80,12 @@ class GlooGroup : public ByteGroup {
   void check_open();
   [[noreturn]] void failed_at(std::vector<Message>* messages, std::size_t first,
                               const std::string& error);
-  Failure agreed(ErrorCode code, std::string_view reason);
+  void wait_for(std::vector<Message>* messages, std::size_t at);
+  bool decides() TUTTI_REQUIRES(mutex_);
+  Failure settle(bool decides, const Failure& cause) TUTTI_REQUIRES(mutex_);
+  std::vector<int> close_and_list(const std::vector<Message>& messages, std::size_t first);
+  void tell_for_whom_it_waits(const std::vector<int>& ranks);
+  Failure deadline_failure(const std::vector<int>& ranks, bool decides);
   std::chrono::milliseconds time_left() const;
   void say_goodbye();
 

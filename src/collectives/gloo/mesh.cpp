@@ -2,15 +2,19 @@
 
 #include <atomic>
 #include <csignal>
+#include <thread>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
+#include "base/mutex.h"
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
 
 namespace tutti::collectives {
 namespace {
 
-constexpr int kNeverSent = 1 << 20;  // a tag
+using Clock = std::chrono::steady_clock;
+constexpr int kNeverSent = 1 << 20;                              // a tag
+constexpr std::chrono::milliseconds kForever{int64_t{1} << 40};  // WaitLimit ends it before
 
 /// Our store as c10d wants it: while the connections are made.
 class C10dStore : public c10d::Store {
@@ -58,13 +62,85 @@ class C10dStore : public c10d::Store {
   std::string prefix_;
 };
 
+/// A thread that ends a wait at its time. Gloo's own timeout closes all connections first, and the
+/// others would see that before they could read why.
+class WaitLimit {
+ public:
+  WaitLimit() : thread_([this] { run(); }) {}
+  ~WaitLimit() {
+    {
+      MutexLock lock(mutex_);
+      stopping_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+  WaitLimit(const WaitLimit&) = delete;
+  WaitLimit& operator=(const WaitLimit&) = delete;
+
+  /// False when the wait was ended.
+  bool wait(c10d::Work& work, Clock::time_point end) {
+    enter(&work, end);
+    struct Leave {
+      WaitLimit* limit;
+      ~Leave() { limit->leave(); }
+    } leave{this};
+    return work.wait(kForever);
+  }
+
+ private:
+  void enter(c10d::Work* work, Clock::time_point end) {
+    bool sooner = false;
+    {
+      MutexLock lock(mutex_);
+      work_ = work;
+      end_ = end;
+      sooner = end < wakes_;
+      if (sooner) wakes_ = end;
+    }
+    if (sooner) changed_.notify_all();
+  }
+  void leave() {
+    MutexLock lock(mutex_);
+    work_ = nullptr;
+  }
+
+  /// Wakes up at the end of the wait that it has last seen, mostly to see a later one: a wait that
+  /// ends after wakes_ costs no wake-up.
+  void run() {
+    std::unique_lock<Mutex> lock(mutex_);
+    while (!stopping_) {
+      if (Clock::now() < end_) {
+        wakes_ = end_;
+        changed_.wait_until(lock, wakes_);
+      } else if (work_ != nullptr) {
+        std::exchange(work_, nullptr)->abort();
+      } else {
+        wakes_ = Clock::time_point::max();
+        changed_.wait(lock);
+      }
+    }
+  }
+
+  Mutex mutex_;
+  ConditionVariable changed_;
+  c10d::Work* work_ TUTTI_GUARDED_BY(mutex_) = nullptr;
+  Clock::time_point end_ TUTTI_GUARDED_BY(mutex_) = Clock::time_point::min();
+  Clock::time_point wakes_ TUTTI_GUARDED_BY(mutex_) = Clock::time_point::max();
+  bool stopping_ TUTTI_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
 class GlooTransfer : public Transfer {
  public:
-  explicit GlooTransfer(c10::intrusive_ptr<c10d::Work> work) : work_(std::move(work)) {}
+  GlooTransfer(c10::intrusive_ptr<c10d::Work> work, WaitLimit* limit)
+      : work_(std::move(work)), limit_(*limit) {}
+  bool wait_until(Clock::time_point end) override { return limit_.wait(*work_, end); }
   void wait(std::chrono::milliseconds timeout) override { work_->wait(timeout); }
 
  private:
   c10::intrusive_ptr<c10d::Work> work_;
+  WaitLimit& limit_;
 };
 
 class GlooMesh : public Mesh {
@@ -80,11 +156,11 @@ class GlooMesh : public Mesh {
 
   std::unique_ptr<Transfer> send(int to, const void* data, std::size_t bytes, int tag) override {
     std::vector<at::Tensor> message{view(data, bytes)};
-    return std::make_unique<GlooTransfer>(group_->send(message, to, tag));
+    return std::make_unique<GlooTransfer>(group_->send(message, to, tag), &limit_);
   }
   std::unique_ptr<Transfer> receive(int from, void* data, std::size_t bytes, int tag) override {
     std::vector<at::Tensor> message{view(data, bytes)};
-    return std::make_unique<GlooTransfer>(group_->recv(message, from, tag));
+    return std::make_unique<GlooTransfer>(group_->recv(message, from, tag), &limit_);
   }
 
   /// Gloo's abort does nothing; a wait that times out closes every connection of the rank. One on a
@@ -107,6 +183,7 @@ class GlooMesh : public Mesh {
 
   const int rank_;
   const int size_;
+  WaitLimit limit_;
   c10::intrusive_ptr<c10d::ProcessGroupGloo> group_;
 };
 

@@ -13,8 +13,11 @@ namespace tutti::collectives {
 class Transfer {
  public:
   virtual ~Transfer() = default;
-  /// Blocks until it is sent (handed to the kernel) or received. Throws something when the
-  /// connection is closed or after `timeout`; then all connections of this rank are closed.
+  /// Blocks until it is sent (handed to the kernel) or received. False at `end`, with nothing
+  /// closed. Throws something when the connection is closed. One thread at a time of all those that
+  /// wait for messages of the mesh.
+  virtual bool wait_until(std::chrono::steady_clock::time_point end) = 0;
+  /// The same, but throws after `timeout`; then all connections of this rank are closed.
   virtual void wait(std::chrono::milliseconds timeout) = 0;
 };
 

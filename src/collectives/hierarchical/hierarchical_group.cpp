@@ -68,34 +68,43 @@ GroupOptions options_on_host(const GroupOptions& options, const Topology& topolo
 class HierarchicalGroup : public ByteGroup {
   class Chain;
 
-  /// What one of the two groups fails by is what both fail by.
+  /// What one of the two groups fails by is what both fail by, and what all ranks say.
   template <class Function>
   auto tell_both(Function&& work) {
     try {
       return work();
     } catch (const std::exception&) {
-      if (const auto failure = wide_.failure()) {
-        local_.fail(failure->code, failure->reason);
-      } else if (local_.has_failed()) {
+      if (!wide_.failure() && local_.has_failed()) {
         const auto [code, reason] = local_.failure();
         wide_.fail(code, reason);
       }
-      throw;
+      const auto failure = wide_.failure();
+      if (!failure) throw;
+      local_.fail(failure->code, failure->reason);
+      throw_error(failure->code, call_head(where_, call_) + failure->reason);
     }
   }
 
  public:
   HierarchicalGroup(const GroupOptions& options, const Topology& topology)
-      : topology_(topology), wide_(options), local_(options_on_host(options, topology)) {}
+      : topology_(topology), wide_(options), local_(options_on_host(options, topology)) {
+    local_.be_part(topology.ranks[static_cast<std::size_t>(topology.host)],
+                   [this](const std::vector<int>& ranks) {
+                     const GlooGroup::Failure failure = wide_.fail_at_deadline(ranks);
+                     return std::pair(failure.code, failure.reason);
+                   });
+  }
 
   int rank() const override { return wide_.rank(); }
   int size() const override { return wide_.size(); }
   bool announce(std::string_view where, const CallRecord& call, const void* payload,
                 std::size_t bytes, std::chrono::milliseconds timeout,
                 std::string* difference) override {
+    where_ = where;
+    call_ = call;
     return tell_both([&] {
       const bool agreed = wide_.announce(where, call, payload, bytes, timeout, difference);
-      local_.begin(where, call, timeout);
+      local_.begin(where, call, timeout, wide_.deadline());
       return agreed;
     });
   }
@@ -123,6 +132,8 @@ class HierarchicalGroup : public ByteGroup {
   const Topology topology_;
   GlooGroup wide_;
   ShmGroup local_;
+  std::string_view where_;
+  CallRecord call_;
   std::vector<std::byte> staging_;  // kept between calls
 };
 

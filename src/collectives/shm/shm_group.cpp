@@ -229,7 +229,7 @@ void ShmGroup::sleep_for(Stage stage, int rank, uint32_t target) {
     std::atomic_ref<uint32_t> sleepers;
     ~Awake() { sleepers.fetch_sub(1, std::memory_order_seq_cst); }
   } awake{sleepers};
-  const auto end = Clock::now() + timeout_;
+  const auto end = std::min(Clock::now() + timeout_, end_);
   uint32_t& word = word_of(stage, rank, target);
   for (;;) {
     const uint32_t seen = std::atomic_ref<uint32_t>(word).load(std::memory_order_seq_cst);
@@ -301,7 +301,7 @@ void ShmGroup::look_for_dead(Stage stage, uint32_t target) {
     const uint32_t joined = load(shared(other).joined);
     if (joined == 0 || (joined == 1 && segment_->is_held(other))) continue;
     if (has_reached(stage, other, target)) continue;  // it came, and then it went
-    const std::string who = cat("rank ", other, " (process ", shared(other).process, ")");
+    const std::string who = cat("rank ", name_of(other), " (process ", shared(other).process, ")");
     if (joined == 1 && load(shared(other).joined) == 1) {
       fail(ErrorCode::kUnavailable,
            cat(who,
@@ -328,27 +328,43 @@ std::vector<int> ShmGroup::ranks_not_at(Stage stage, uint32_t target) const {
   return ranks;
 }
 
+int ShmGroup::name_of(int rank) const {
+  return names_.empty() ? rank : names_[static_cast<std::size_t>(rank)];
+}
+
 void ShmGroup::break_for_deadline(Stage stage, uint32_t target) {
-  const std::vector<int> missing = ranks_not_at(stage, target);
+  std::vector<int> missing = ranks_not_at(stage, target);
   if (missing.empty()) return;  // the last one came with the deadline
-  fail(ErrorCode::kDeadlineExceeded, missing_text(missing, size_, timeout_));
+  for (int& rank : missing) rank = name_of(rank);
+  if (at_deadline_) {
+    const auto [code, reason] = at_deadline_(missing);
+    fail(code, reason);
+  } else {
+    fail(ErrorCode::kDeadlineExceeded, missing_text(missing, size_, timeout_));
+  }
   check_open();
 }
 
 // ---- Announcing --------------------------------------------------------------------------------
 
+void ShmGroup::be_part(std::vector<int> names, Judge at_deadline) {
+  names_ = std::move(names);
+  at_deadline_ = std::move(at_deadline);
+}
+
 void ShmGroup::begin(std::string_view where, const CallRecord& call,
-                     std::chrono::milliseconds timeout) {
+                     std::chrono::milliseconds timeout, Clock::time_point end) {
   where_ = where;
   call_ = call;
   timeout_ = timeout;
+  end_ = end;
   check_open();
 }
 
 bool ShmGroup::announce(std::string_view where, const CallRecord& call, const void* payload,
                         std::size_t bytes, std::chrono::milliseconds timeout,
                         std::string* difference) {
-  begin(where, call, timeout);
+  begin(where, call, timeout, Clock::time_point::max());
   ++sequence_;
   const std::size_t turn = sequence_ & 1;
   ShmRank& mine = shared(rank_);

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -56,8 +57,13 @@ class ShmGroup : public ByteGroup {
   int64_t arena_offset(const at::Tensor& tensor) const override;
 
   // For a group that goes on beyond this machine: its calls are not announced here.
-  /// Sets what waits say and how long they take.
-  void begin(std::string_view where, const CallRecord& call, std::chrono::milliseconds timeout);
+  /// What a rank of this group is called in messages, and what the group fails by when it has
+  /// waited for ranks of these names until the deadline. Before the first call.
+  using Judge = std::function<std::pair<ErrorCode, std::string>(const std::vector<int>& names)>;
+  void be_part(std::vector<int> names, Judge at_deadline);
+  /// Sets what waits say and how long they take: each `timeout`, and none beyond `end`.
+  void begin(std::string_view where, const CallRecord& call, std::chrono::milliseconds timeout,
+             std::chrono::steady_clock::time_point end);
   /// `seed` (or null) holds as many entries as `result`, to which the ranks' are added.
   void reduce_scatter_onto(const std::byte* seed, const std::byte* data,
                            const std::vector<int64_t>& bounds, std::byte* result,
@@ -90,6 +96,7 @@ class ShmGroup : public ByteGroup {
   void look_for_dead(Stage stage, uint32_t target);
   void break_for_deadline(Stage stage, uint32_t target);
   std::vector<int> ranks_not_at(Stage stage, uint32_t target) const;
+  int name_of(int rank) const;
   [[noreturn]] void throw_failure() const;
 
   std::pair<int64_t, int64_t> share_of(int rank, int64_t numel, int64_t element) const;
@@ -117,10 +124,14 @@ class ShmGroup : public ByteGroup {
   std::shared_ptr<SharedArena> arena_;
   ShmHeader* header_;
 
+  std::vector<int> names_;  // empty: the ranks' own numbers
+  Judge at_deadline_;
+
   // The call under way.
   std::string_view where_ = "shm";
   CallRecord call_;
   std::chrono::milliseconds timeout_{0};
+  std::chrono::steady_clock::time_point end_ = std::chrono::steady_clock::time_point::max();
   uint32_t sequence_ = 0;  // announced calls
   bool all_in_arena_ = false;
   uint32_t chunks_done_ = 0;  // of all calls; every rank counts the same

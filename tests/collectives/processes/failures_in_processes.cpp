@@ -22,6 +22,7 @@ using std::chrono::milliseconds;
 constexpr int64_t kLarge = 4 << 20;  // entries: 16 MB
 constexpr int64_t kForever = 1 << 30;
 constexpr milliseconds kSoon{1000};
+constexpr milliseconds kTelling{500};  // at a deadline: who waits for whom
 // For the time that a machine with fewer cores than processes takes to let each of them run.
 constexpr milliseconds kSlack{1500};
 
@@ -48,10 +49,9 @@ class ProcessFailures : public ::testing::TestWithParam<const char*> {
     return RankPool::of_program().process(rank);
   }
 
-  /// All but `victim` fail with ErrorType within `limit`, and say its number.
-  template <class ErrorType>
+  /// All but `victim` fail with Unavailable within `limit`, and it is what they name.
   static void expect_named(int size, int victim, milliseconds limit) {
-    expect_said<ErrorType>(size, victim, "rank " + std::to_string(victim), limit);
+    expect_said<Unavailable>(size, victim, "]: rank " + std::to_string(victim) + " ", limit);
   }
   template <class ErrorType>
   static void expect_said(int size, int victim, const std::string& name, milliseconds limit) {
@@ -75,7 +75,7 @@ TEST_P(ProcessFailures, ARankKilledInALargeAllReduceIsNamedWithinASecond) {
       for (int rank = 0; rank < size; ++rank) start_loop(rank, kLarge, kForever);
       for (int rank = 0; rank < size; ++rank) process(rank)->answer();  // all have begun
       process(victim)->signal(SIGKILL);
-      expect_named<Unavailable>(size, victim, kSoon + kSlack);
+      expect_named(size, victim, kSoon + kSlack);
       RankPool::of_program().renew();
     }
   }
@@ -85,21 +85,23 @@ TEST_P(ProcessFailures, ARankKilledBetweenTheCallsOfTheOthersIsNamedWithinASecon
   make(3);
   for (const int rank : {0, 2}) start_loop(rank, 4, kForever);
   process(1)->signal(SIGKILL);  // it has never called
-  expect_named<Unavailable>(3, 1, kSoon + kSlack);
+  expect_named(3, 1, kSoon + kSlack);
 }
 
 TEST_P(ProcessFailures, AFrozenRankIsNamedAtTheDeadline) {
-  make(3);
-  for (int rank = 0; rank < 3; ++rank) start_loop(rank, kLarge, kForever, 2);
-  for (int rank = 0; rank < 3; ++rank) process(rank)->answer();
-  process(1)->signal(SIGSTOP);
-  const auto start = Clock::now();
-  // In the chain along the hosts the rank behind the frozen one waits too, and for a third one it
-  // may be the one that does not send.
-  const std::string said =
-      GetParam() == std::string("hierarchical") ? "nothing from rank" : "rank 1";
-  expect_said<DeadlineExceeded>(3, 1, said, milliseconds(2000) + kSlack);
-  EXPECT_GT(Clock::now() - start, milliseconds(500));
+  for (const auto& [size, victim] : {std::pair(3, 1), std::pair(4, 3)}) {
+    SCOPED_TRACE(::testing::Message() << size << " ranks, rank " << victim << " is frozen");
+    make(size);
+    for (int rank = 0; rank < size; ++rank) start_loop(rank, kLarge, kForever, 2);
+    for (int rank = 0; rank < size; ++rank) process(rank)->answer();
+    process(victim)->signal(SIGSTOP);
+    const auto start = Clock::now();
+    // Others wait for ranks that wait themselves: those are not named.
+    const std::string said = "]: nothing from rank " + std::to_string(victim) + " in ";
+    expect_said<DeadlineExceeded>(size, victim, said, milliseconds(2000) + kTelling + kSlack);
+    EXPECT_GT(Clock::now() - start, milliseconds(500));
+    RankPool::of_program().renew();
+  }
 }
 
 TEST_P(ProcessFailures, ARankThatWasFrozenForLessThanTheDeadlineIsWaitedFor) {
@@ -160,7 +162,7 @@ TEST_P(ProcessFailures, AGroupIsBuiltAgainWithoutTheOneThatDied) {
   for (int rank = 0; rank < 3; ++rank) start_loop(rank, kLarge, kForever);
   for (int rank = 0; rank < 3; ++rank) process(rank)->answer();
   process(2)->signal(SIGKILL);
-  expect_named<Unavailable>(3, 2, kSoon + kSlack);
+  expect_named(3, 2, kSoon + kSlack);
   make(2);  // the same processes
   for (int rank = 0; rank < 2; ++rank) start_loop(rank, kLarge, 3);
   for (int rank = 0; rank < 2; ++rank) process(rank)->answer();
