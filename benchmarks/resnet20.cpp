@@ -94,7 +94,7 @@ Measurement run_module(distribute::Strategy& strategy, const Workload& work) {
     labels.push_back(work.y.narrow(0, r * work.batch, work.batch));
   }
   const PerReplica<Tensor> x(std::move(images)), y(std::move(labels));
-  const int64_t global_batch = work.batch * work.replicas;
+  const int64_t global_batch = work.batch * work.replicas * work.workers;
   auto train_step = [&](Tensor input, Tensor target) {
     GradientTape tape;
     const Tensor losses =

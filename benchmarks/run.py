@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """Tutti beside its peers on the same work: what `./dev bench` starts.
 
-    run.py [--peers] [--work C1,C2,C3,C5,main,data,calls,optimizers] [--rounds 5] [--json FILE]
+    run.py [--peers] [--work C1,C2,C3,C5,main,workers,all_reduce,data,calls,optimizers] [--rounds 5] [--json FILE]
 
 Every round runs each contender once, in alternating order, each in processes of its own, all pinned to the same two
 cores with as many threads. Tables of medians and of the bars go to standard output, everything measured to the JSON file.
 Without --peers only PyTorch stands beside Tutti; with it TensorFlow too, in a Python environment made on first use.
+`--work workers` is C1w to C5w, the same workloads on two processes with one replica each, beside DDP and (with --peers)
+TensorFlow's MultiWorkerMirroredStrategy; `--work all_reduce` an all-reduce between two processes in every way that Tutti has,
+beside Gloo as PyTorch calls it, Open MPI where mpirun is found, and (with --peers) TensorFlow. Both on demand.
 `--work data` is five input pipelines beside tf.data's (with --peers), on demand.
 `--work calls` is a table of what single calls cost on 1, 2 and 4 replicas, beside nobody, and only on demand; so is
 `--work optimizers`, each optimizer's update beside the same formula by PyTorch's operations, in one process.
@@ -25,6 +28,7 @@ import os
 import platform
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -50,6 +54,8 @@ TENSORFLOW = "2.21.0"
 TUTTI_MODES = {"C1": ("loop", "fit"), "C2": ("loop", "fit"), "C3": ("nnmodule",), "C5": ("loop", "fit")}
 WORKS = (*workloads.WORKLOADS, "main")
 DATA_WORKS = tuple(report.DATA_BARS)  # what `--work data` stands for
+WORKERS_WORKS = tuple(f"{work}w" for work in TUTTI_MODES)  # what `--work workers` stands for
+ALL_REDUCE = "all_reduce"
 TABLES = {"calls": "call_costs", "optimizers": "optimizer_bench"}  # program that prints one, and a result line
 
 
@@ -93,13 +99,17 @@ def tutti_binary(name):
 def contenders_for(work, tensorflow_python, data, options):
     """All that take part in `work`. `tensorflow_python` is None without --peers."""
     python = sys.executable
-    of_work = ["--work", work, "--steps-scale", options.steps_scale]
+    of_work = ["--work", work.removesuffix("w"), "--steps-scale", options.steps_scale]
     if work in DATA_WORKS:
         of_data = ["--work", work, "--data", data / "pipelines", "--scale", options.steps_scale]
         result = [] if options.without_tutti else [Contender("tutti_data", [tutti_binary("data_bench"), *of_data])]
         if tensorflow_python:
             result.append(Contender("tf_data", [tensorflow_python, PEERS / "tf_data.py", *of_data]))
         return result
+    if work == ALL_REDUCE:
+        return all_reduce_contenders(tensorflow_python, options)
+    if work in WORKERS_WORKS:
+        return workers_contenders(work.removesuffix("w"), of_work, tensorflow_python, data, options)
     if work == "main":
         result = [
             Contender("torch_ddp_e2e", [python, PEERS / "torch_e2e.py", "--mode", "ddp"], processes=2),
@@ -123,6 +133,42 @@ def contenders_for(work, tensorflow_python, data, options):
         for mode in ("fit", "loop"):
             result.append(Contender(f"tf_mirrored_{mode}",
                                     [tensorflow_python, PEERS / "tf_mirrored.py", "--mode", mode, *of_work]))
+    return result
+
+
+def workers_contenders(work, of_work, tensorflow_python, data, options):
+    result = []
+    if not options.without_tutti:
+        mode = TUTTI_MODES[work][0]
+        result.append(Contender(f"tutti_workers_{mode}", [tutti_binary("train_bench"), "--work", work, "--data", data,
+                                                          "--mode", mode, "--workers", 2], processes=2))
+    for mode in ("ddp", "ddp_tuned"):
+        result.append(Contender(f"torch_{mode}", [sys.executable, PEERS / "torch_ddp.py", "--mode", mode, *of_work], processes=2))
+    if tensorflow_python:
+        result.append(Contender("tf_workers_loop", [tensorflow_python, PEERS / "tf_workers.py", *of_work], processes=2))
+    return result
+
+
+def rows_of(output):
+    """The lines of JSON of a program that has one for each size."""
+    rows = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+    if not rows:
+        raise Failed("printed no row")
+    return {"workload": ALL_REDUCE, "rows": rows}
+
+
+def all_reduce_contenders(tensorflow_python, options):
+    """Tutti's ways and c10d's Gloo alternate in one program; the others have a program each."""
+    seconds = 0.3 * options.steps_scale
+    result = [Contender("all_reduce_bench", [tutti_binary("all_reduce_bench"), "--seconds", seconds], 2, rows_of)]
+    if shutil.which("mpirun") and (BINARIES / "mpi_all_reduce").is_file():
+        command = ["mpirun", "--allow-run-as-root", "--bind-to", "none", "-n", 2, BINARIES / "mpi_all_reduce", seconds]
+        result.append(Contender("open_mpi", command, 2, rows_of))
+    else:
+        print("    Open MPI takes no part: apt-get install openmpi-bin libopenmpi-dev, then build again", flush=True)
+    if tensorflow_python:
+        command = [tensorflow_python, PEERS / "tf_all_reduce.py", "--seconds", seconds]
+        result.append(Contender("tensorflow", command, 2, rows_of))
     return result
 
 
@@ -233,6 +279,8 @@ def print_table_of(work, cores):
 # --- all rounds --------------------------------------------------------------------------------
 
 def figure(result):
+    if result["workload"] == ALL_REDUCE:
+        return f"{len(result['rows'])} rows"
     if result["workload"] == "main":
         return f"{result['process_s']:.1f} s, accuracy {result['accuracy']:.4f}"
     return f"{result['samples_per_s']:,.0f} samples/s"
@@ -257,6 +305,12 @@ def measure(work, contenders, rounds, cores):
     return runs
 
 
+def result_of(work, runs):
+    if work == ALL_REDUCE:
+        return report.AllReduceResult([row for run in runs for row in run["rows"]])
+    return (report.DataResult if work in DATA_WORKS else report.WorkResult)(work, runs)
+
+
 def parse_arguments():
     parser = argparse.ArgumentParser(prog="./dev bench", description="Benchmarks of Tutti beside its peers")
     parser.add_argument("--peers", action="store_true", help="TensorFlow too, in .venv-peers (made on first use)")
@@ -268,11 +322,12 @@ def parse_arguments():
                         help="factor on the numbers of steps, to try the benchmark")
     options = parser.parse_args()
     options.work = options.work.split(",")
-    known = (*WORKS, "data", *DATA_WORKS, *TABLES)
+    groups = {"data": DATA_WORKS, "workers": WORKERS_WORKS}
+    known = (*WORKS, *groups, *DATA_WORKS, *WORKERS_WORKS, ALL_REDUCE, *TABLES)
     for name in options.work:
         if name not in known:
             parser.error(f"unknown work {name!r}; known: {', '.join(known)}")
-    options.work = [one for name in options.work for one in (DATA_WORKS if name == "data" else (name,))]
+    options.work = [one for name in options.work for one in groups.get(name, (name,))]
     if options.rounds < 1:
         parser.error("--rounds needs at least 1")
     return options
@@ -303,9 +358,9 @@ def main():
         print(f"==> {work}: {', '.join(c.name for c in contenders)}", flush=True)
         runs[work] = measure(work, contenders, options.rounds, cores)
         if runs[work]:
-            results.append((report.DataResult if work in DATA_WORKS else report.WorkResult)(work, runs[work]))
+            results.append(result_of(work, runs[work]))
     for result in results:
-        report.print_work(result)
+        result.print() if result.name == ALL_REDUCE else report.print_work(result)
     if results:
         report.print_bars(results)
     left_out = {f"{work} {c.name}": c.out for work, contenders in plan.items() for c in contenders if c.out}

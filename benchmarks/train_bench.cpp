@@ -1,5 +1,6 @@
 // train_bench --work C1 --mode loop|fit|nnmodule --data DIR: one training workload, one JSON line.
-// benchmarks/run.py interleaves it with the peers.
+// benchmarks/run.py interleaves it with the peers. With --workers 2 it starts itself twice: a
+// MultiWorkerMirroredStrategy of processes with one replica each.
 
 #include <CLI/CLI.hpp>
 #include <chrono>
@@ -7,6 +8,9 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "collectives/group.h"
+#include "distribute/worker_group.h"
+#include "processes.h"
 #include "tutti/tutti.h"
 #include "workload.h"
 
@@ -121,7 +125,7 @@ Measurement run_loop(distribute::Strategy& strategy, const Workload& work) {
   const auto variables = model.trainable_variables();
   const auto images = parts(work, work.x);
   const auto labels = parts(work, work.y);
-  const int64_t global_batch = work.batch * work.replicas;
+  const int64_t global_batch = work.batch * work.replicas * work.workers;
   auto train_step = [&](Tensor x, Tensor y) {
     GradientTape tape;
     const Tensor loss =
@@ -155,20 +159,68 @@ Measurement run_fit(distribute::Strategy& strategy, const Workload& work) {
 
 }  // namespace tutti::bench
 
+namespace {
+
+namespace bench = tutti::bench;
+namespace collectives = tutti::collectives;
+namespace distribute = tutti::distribute;
+using tutti::cat;
+
+struct Worker {
+  int count = 0;  // 0: no other processes
+  int rank = -1;
+  std::string folder;
+  std::string host;
+  std::string wire = "same";
+};
+
+/// A replica a worker: its rows are the rank's part of the global batch.
+std::shared_ptr<distribute::Strategy> strategy_of(const Worker& worker, bench::Workload* work) {
+  if (worker.count == 0) {
+    std::vector<std::string> devices;
+    for (int i = 0; i < work->replicas; ++i) devices.push_back(cat("cpu:", i));
+    return std::make_shared<distribute::MirroredStrategy>(
+        distribute::MirroredStrategyOptions{.devices = devices});
+  }
+  work->x = work->x.narrow(0, worker.rank * work->batch, work->batch);
+  work->y = work->y.narrow(0, worker.rank * work->batch, work->batch);
+  work->replicas = 1;
+  work->workers = worker.count;
+  auto group = std::make_shared<distribute::WorkerGroup>(collectives::make_communicator(
+      {.store = std::make_shared<collectives::FileStore>(worker.folder),
+       .prefix = "train_bench",
+       .rank = worker.rank,
+       .size = worker.count,
+       .host = worker.host.empty() ? worker.host : cat(worker.host, worker.rank)}));
+  distribute::MultiWorkerMirroredStrategyOptions options;
+  options.devices = {"cpu:0"};
+  if (worker.wire == "bfloat16")
+    options.communication_options.wire_dtype = collectives::WireDtype::kBFloat16;
+  return std::make_shared<distribute::MultiWorkerMirroredStrategy>(options, std::move(group));
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
-  namespace bench = tutti::bench;
-  namespace distribute = tutti::distribute;
-  using tutti::cat;
-  CLI::App app("One training workload on mirrored CPU replicas");
+  CLI::App app("One training workload on mirrored CPU replicas, or on workers with one each");
   std::string name, folder, mode = "loop";
   int64_t steps = 0, warm = -1;
+  Worker worker;
   app.add_option("--work", name, "C1, C2, C3 or C5");
   app.add_option("--data", folder, "folder that benchmarks/peers/workloads.py wrote");
   app.add_option("--mode", mode, "loop, fit or nnmodule; empty: what a run that does nothing costs")
       ->check(CLI::IsMember({"loop", "fit", "nnmodule", "empty"}));
   app.add_option("--steps", steps, "measured steps, instead of the workload's");
   app.add_option("--warm", warm, "warm-up steps, instead of the workload's");
+  app.add_option("--workers", worker.count, "processes; 0: one with all replicas")
+      ->check(CLI::IsMember({0, 2}));
+  app.add_option("--host", worker.host, "each worker is on a host of its own: Gloo instead of shm");
+  app.add_option("--wire", worker.wire, "what gradients travel as between hosts")
+      ->check(CLI::IsMember({"same", "bfloat16"}));
+  app.add_option("--rank", worker.rank, "")->group("");
+  app.add_option("--folder", worker.folder, "")->group("");
   CLI11_PARSE(app, argc, argv);
+  if (worker.count > 0 && worker.rank < 0) return bench::start_ranks(worker.count, argc, argv);
   try {
     if (mode == "empty") {
       std::cout << bench::empty_run_us() << " us for an empty run on two warm replicas\n";
@@ -177,14 +229,16 @@ int main(int argc, char** argv) {
     bench::Workload work = bench::read_workload(folder, name);
     if (steps > 0) work.steps = steps;
     if (warm >= 0) work.warm = warm;
-    std::vector<std::string> devices;
-    for (int i = 0; i < work.replicas; ++i) devices.push_back(cat("cpu:", i));
-    distribute::MirroredStrategy strategy({.devices = devices});
-    const bench::Measurement result = mode == "loop"  ? bench::run_loop(strategy, work)
-                                      : mode == "fit" ? bench::run_fit(strategy, work)
-                                                      : bench::run_module(strategy, work);
-    const auto rows = static_cast<double>(work.steps * work.batch * work.replicas);
-    nlohmann::json line{{"contender", "tutti_" + mode},
+    if (worker.count > 0 && mode == "fit")
+      throw tutti::InvalidArgument(
+          "train_bench: fit with workers, expected loop or nnmodule: fit would shard the batch");
+    const auto strategy = strategy_of(worker, &work);
+    const bench::Measurement result = mode == "loop"  ? bench::run_loop(*strategy, work)
+                                      : mode == "fit" ? bench::run_fit(*strategy, work)
+                                                      : bench::run_module(*strategy, work);
+    if (worker.rank > 0) return 0;
+    const auto rows = static_cast<double>(work.steps * work.batch * work.replicas * work.workers);
+    nlohmann::json line{{"contender", cat(worker.count > 0 ? "tutti_workers_" : "tutti_", mode)},
                         {"workload", name},
                         {"samples_per_s", rows / result.seconds},
                         {"step_us", result.seconds * 1e6 / static_cast<double>(work.steps)},

@@ -14,6 +14,7 @@ struct Workload {
   std::string name;
   int64_t batch = 0;  ///< of one replica
   int replicas = 0;
+  int workers = 1;  ///< processes, each with as many replicas
   int64_t warm = 0;
   int64_t steps = 0;
   double learning_rate = 0;

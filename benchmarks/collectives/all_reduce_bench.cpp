@@ -10,16 +10,11 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
-#include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
-#include <filesystem>
 #include <functional>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -29,8 +24,7 @@
 #include "collectives/hierarchical/hierarchical.h"
 #include "collectives/local_reduce.h"
 #include "collectives/shm/shm.h"
-
-extern char** environ;
+#include "processes.h"
 
 namespace tutti::bench {
 namespace {
@@ -212,33 +206,6 @@ int run_rank(const Settings& settings) {
   return 0;
 }
 
-int start_ranks(const Settings& settings, int argc, char** argv) {
-  char folder[] = "/tmp/tutti-bench-XXXXXX";
-  if (mkdtemp(folder) == nullptr) return 1;
-  std::fprintf(stderr, "| bytes | contender | median us | best us |\n|---|---|---|---|\n");
-  std::vector<pid_t> processes;
-  for (int rank = 0; rank < settings.ranks; ++rank) {
-    std::vector<std::string> arguments(argv, argv + argc);
-    arguments.insert(arguments.end(), {"--rank", std::to_string(rank), "--folder", folder});
-    std::vector<char*> pointers;
-    for (std::string& argument : arguments) pointers.push_back(argument.data());
-    pointers.push_back(nullptr);
-    pid_t process = 0;
-    if (posix_spawn(&process, "/proc/self/exe", nullptr, nullptr, pointers.data(), environ) != 0) {
-      return 1;
-    }
-    processes.push_back(process);
-  }
-  int worst = 0;
-  for (const pid_t process : processes) {
-    int status = 0;
-    waitpid(process, &status, 0);
-    worst = std::max(worst, WIFEXITED(status) ? WEXITSTATUS(status) : 2);
-  }
-  std::filesystem::remove_all(folder);
-  return worst;
-}
-
 }  // namespace
 }  // namespace tutti::bench
 
@@ -253,6 +220,9 @@ int main(int argc, char** argv) {
   program.add_option("--rank", settings.rank, "")->group("");
   program.add_option("--folder", settings.folder, "")->group("");
   CLI11_PARSE(program, argc, argv);
-  if (settings.rank < 0) return tutti::bench::start_ranks(settings, argc, argv);
+  if (settings.rank < 0) {
+    std::fprintf(stderr, "| bytes | contender | median us | best us |\n|---|---|---|---|\n");
+    return tutti::bench::start_ranks(settings.ranks, argc, argv);
+  }
   return tutti::bench::run_rank(settings);
 }

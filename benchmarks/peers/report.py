@@ -7,6 +7,7 @@ from workloads import WORKLOADS
 ROUNDS_FOR_A_BAR = 5
 MIRRORED_REFERENCES = ("torch_ddp", "torch_ddp_tuned", "tf_mirrored_loop", "tf_mirrored_fit")
 TUTTI_FASTEST = ("tutti_loop", "tutti_nnmodule")
+TUTTI_WORKERS = ("tutti_workers_loop", "tutti_workers_nnmodule")
 TUTTI_FIT = ("tutti_fit", "tutti_loop", "tutti_nnmodule")
 
 # (title, contenders of Tutti in order of preference, peers of which the fastest counts, {workload: ratio})
@@ -18,6 +19,15 @@ SPEED_BARS = (
     ("TensorFlow Mirrored fit", TUTTI_FIT, ("tf_mirrored_fit",), {"C1": 6.0, "C2": 6.0, "C3": 3.5, "C5": 2.0}),
     ("TensorFlow's best compiled loop", TUTTI_FASTEST, ("tf_mirrored_loop",),
      {"C1": 1.8, "C2": 2.2, "C3": 1.5, "C5": 1.1}),
+    ("DDP, the better of plain and tuned", TUTTI_WORKERS, ("torch_ddp", "torch_ddp_tuned"),
+     {"C1w": 2.2, "C2w": 1.8, "C3w": 1.2, "C5w": 1.2}),
+    ("TensorFlow MultiWorkerMirrored, compiled loop", TUTTI_WORKERS, ("tf_workers_loop",),
+     {"C1w": 1.3, "C2w": 1.3, "C3w": 1.3, "C5w": 1.3}),
+)
+# An all-reduce between two processes: the peer's median over that of Tutti's tensors in a shared arena
+ALL_REDUCE_BARS = (
+    ("c10d_gloo", {4096: 100.0, 1 << 20: 8.0, 64 << 20: 4.0}),
+    ("open_mpi", {size: 1.3 for size in (4096, 16384, 65536, 262144, 1 << 20, 4 << 20, 16 << 20, 64 << 20)}),
 )
 # Input pipelines: speed over tf.data's
 DATA_BARS = {"data_slices": 2.0, "data_main": 1.0, "data_tfrecord": 1.0, "data_parallel_map": 1.0, "data_jpeg": 1.0}
@@ -32,6 +42,11 @@ COMPARABLE = ("ok", "by design")  # verdicts on a loss
 FIT_TO_LOOP = 0.95       # fit within 5 % of the hand-written loop
 MAIN_SHARE = 0.5         # of TensorFlow's wall time and memory
 MAIN_ACCURACY = 0.84     # after one epoch, below which a run of the main job has not done the job
+
+
+def workload_of(work):
+    """C1w is C1 on two processes."""
+    return WORKLOADS[work.removesuffix("w")]
 
 
 class Summary:
@@ -57,13 +72,13 @@ def loss_verdict(name, summary, reference):
     last = summary.median("loss_last")
     if last is None or not math.isfinite(last):
         return "not finite"
-    if name == "C3" and summary.contender == "torch_single":
+    if name.startswith("C3") and summary.contender == "torch_single":
         return "by design"  # batch normalisation over the doubled batch
     if reference is None or reference is summary:
         return "ok"
     expected = reference.median("loss_last")
     relative = abs(last - expected) / max(abs(expected), 1e-12)
-    return "ok" if relative <= WORKLOADS[name].tolerance else f"off by {relative:.1e}"
+    return "ok" if relative <= workload_of(name).tolerance else f"off by {relative:.1e}"
 
 
 class WorkResult:
@@ -194,12 +209,47 @@ def print_work(result):
                      [[c, _number(s.median("samples_per_s")), _span(s, "samples_per_s"), _number(s.median("peak_rss_mb")),
                        result.losses[c], _mark(s)] for c, s in result.summaries.items()]))
     else:
-        work = WORKLOADS[result.name]
-        print(f"\n{result.name}: {work.title}, {work.batch} samples a replica, {work.steps} steps a run")
+        work = workload_of(result.name)
+        where = ", two processes" if result.name.endswith("w") else ""
+        print(f"\n{result.name}: {work.title}, {work.batch} samples a replica, {work.steps} steps a run{where}")
         fastest = sorted(result.summaries.items(), key=lambda item: -item[1].median("samples_per_s"))
         print(_table(["contender", "samples/s", "lowest..highest", "step us", "loss_last", "loss", "rounds"],
                      [[c, _number(s.median("samples_per_s")), _span(s, "samples_per_s"), _number(s.median("step_us")),
                        _number(s.median("loss_last")), result.losses[c], _mark(s)] for c, s in fastest]))
+
+
+class AllReduceResult:
+    """Microseconds of an all-reduce by size and contender: medians over the rounds of each round's median."""
+
+    name = "all_reduce"
+    summaries = {}
+
+    def __init__(self, rows):
+        of = {}
+        for row in rows:
+            of.setdefault((row["bytes"], row["contender"]), []).append(row["median_us"])
+        self.medians = {key: statistics.median(values) for key, values in of.items()}
+        self.rounds = min(len(values) for values in of.values())
+        self.bars = [self._bar(peer, size, bar) for peer, bars in ALL_REDUCE_BARS for size, bar in bars.items()
+                     if (size, peer) in self.medians and (size, "shm_arena") in self.medians]
+
+    def _bar(self, peer, size, bar):
+        ratio = self.medians[size, peer] / self.medians[size, "shm_arena"]
+        verdict = "no" if ratio < bar else "yes" if self.rounds >= ROUNDS_FOR_A_BAR else f"not yet: {self.rounds} rounds only"
+        return {"workload": "all_reduce", "against": f"{peer}, {size:,} bytes", "tutti": "shm_arena", "peer": peer,
+                "ratio": ratio, "bar": bar, "at_most": False, "verdict": verdict, "doubts": []}
+
+    def print(self):
+        sizes = sorted({size for size, _ in self.medians})
+        contenders = list(dict.fromkeys(contender for _, contender in self.medians))
+        print(f"\nall_reduce: float32, SUM, two processes, microseconds, medians of {self.rounds} rounds")
+        print(_table(["bytes", *contenders], [[f"{size:,}", *(_number(self.medians.get((size, c))) for c in contenders)]
+                                              for size in sizes]))
+
+    def as_json(self):
+        return {"median_us": {contender: {str(size): value for (size, c), value in self.medians.items() if c == contender}
+                              for contender in dict.fromkeys(c for _, c in self.medians)},
+                "rounds": self.rounds, "bars": self.bars}
 
 
 def print_bars(results):

@@ -42,6 +42,8 @@
 #include "tutti/keras/plot.h"
 #include "tutti/keras/torch_model.h"
 #include "tutti/preemption/preemption.h"
+#include "tutti/ps/partitioners.h"
+#include "tutti/ps/sharded_variable.h"
 #include "tutti/remote/rpc.h"
 #include "tutti/tensor/flat_buffer.h"
 #include "tutti/tensor/indexed_slices.h"

@@ -17,7 +17,7 @@ using coordination::Milliseconds;
 const char* const kStartBarrier = "tutti/start";
 constexpr Milliseconds kLeaveTogether{10'000};
 /// For the others to hear what ended the job before the leader's service goes.
-constexpr Milliseconds kLastEvents{2000};
+constexpr Milliseconds kLastEvents{500};
 
 uint64_t generation_from_environment() {
   return static_cast<uint64_t>(
@@ -76,7 +76,9 @@ void Membership::start(const MembershipOptions& options) {
   agent_->on_failure([](const JobFailure& failure) { record_error(failure.message); });
   last_words_ = std::make_unique<LastWords>([this](const std::string& message) {
     fail(ErrorCode::kInternal, cat("an exception that nobody caught: ", message));
-    if (service_) service_->shutdown(kLastEvents);
+    if (!service_) return;
+    agent_->leave(kLastEvents, /*together=*/false);  // or the service would wait for it
+    service_->shutdown(kLastEvents);
   });
   const auto spent =
       std::chrono::duration_cast<Milliseconds>(std::chrono::steady_clock::now() - began);

@@ -283,7 +283,9 @@ void Supervisor::restart_or_give_up() {
       output_.note(cat("no restart is left of ", options_.max_restarts, "; all failures so far:"));
       for (const std::string& line : history_) output_.note(cat("  ", line));
     }
-    return finish((first.ended_by_us ? seen_first : first.end).exit_code());
+    // Whom the others blame may have ended with 0.
+    const bool other = first.ended_by_us || first.end.good();
+    return finish((other ? seen_first : first.end).exit_code());
   }
   output_.note(restart.text);
   ++group_restarts_;

@@ -15,23 +15,24 @@ namespace {
 
 constexpr char kMethod[] = "/tutti.remote.v1.Remote/Call";
 
-/// A call under way; its mutex keeps a late cancel away from a context that gRPC is done with.
+/// A call under way. Its context holds the channel, and a channel whose last holder is a thread of
+/// gRPC's own aborts the process (that thread would have to wait for itself): so the context goes
+/// before close() can return.
 struct OneCall {
-  grpc::ClientContext context;
   grpc::ByteBuffer request;
   grpc::ByteBuffer response;
   std::function<void(RemoteReply)> done;
 
   void cancel() {
     MutexLock lock(mutex);
-    if (!over) context.TryCancel();
+    if (context) context->TryCancel();
   }
   void end() {
     MutexLock lock(mutex);
-    over = true;
+    context.reset();
   }
   Mutex mutex;
-  bool over TUTTI_GUARDED_BY(mutex) = false;
+  std::unique_ptr<grpc::ClientContext> context TUTTI_GUARDED_BY(mutex);  // null: over
 };
 
 std::string text_of(const std::string& address, const grpc::Status& status) {
@@ -99,8 +100,14 @@ std::function<void()> RemoteChannel::call(Pieces message, const RemoteCallOption
                                           std::function<void(RemoteReply)> done) {
   auto call = std::make_shared<OneCall>();
   call->done = std::move(done);
-  impl_->channel.prepare(call->context, options.timeout);
-  call->context.set_wait_for_ready(options.wait_for_ready);
+  auto owned = std::make_unique<grpc::ClientContext>();
+  grpc::ClientContext* context = owned.get();  // lives until the reply
+  impl_->channel.prepare(*context, options.timeout);
+  context->set_wait_for_ready(options.wait_for_ready);
+  {
+    MutexLock lock(call->mutex);
+    call->context = std::move(owned);
+  }
   call->request = buffer_of(std::move(message));
   if (!impl_->add(call)) {
     call->done({.failure = MessageFailure{ErrorCode::kCancelled,
@@ -108,7 +115,7 @@ std::function<void()> RemoteChannel::call(Pieces message, const RemoteCallOption
     return [] {};
   }
   impl_->stub.UnaryCall(
-      &call->context, kMethod, {}, &call->request, &call->response,
+      context, kMethod, {}, &call->request, &call->response,
       [impl = impl_.get(), call](const grpc::Status& status) { impl->finished(call, status); });
   return [weak = std::weak_ptr<OneCall>(call)] {
     if (const auto held = weak.lock()) held->cancel();

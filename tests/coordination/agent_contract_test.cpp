@@ -292,6 +292,16 @@ TEST_P(AgentContract, WhoComesAfterAllHaveLeftDoesNotJoinTheJobThatEnds) {
       DeadlineExceeded, "the service has ended");
 }
 
+TEST_P(AgentContract, AgentsComeAndGoAHundredTimesAndNoThreadEndsItsOwnChannel) {
+  cluster_ = workers(1);
+  leader_ = GetParam().make({cluster_, {.heartbeat_interval = Milliseconds(1)}});
+  for (int i = 0; i < 100; ++i) {
+    const auto agent = join("worker:0");
+    agent->set("k", "v");
+    agent->leave(kSoon, /*together=*/false);
+  }
+}
+
 TEST_P(AgentContract, ATaskThatLeavesAloneIsNotLostAndNotWaitedForAtTheEnd) {
   Agents agents = start(3);
   agents[2]->leave(kSoon, /*together=*/false);

@@ -33,6 +33,7 @@ constexpr Known kKnown[] = {
     {"layers.json", tutti::golden::run_layer_case, 1e-5},
     {"metrics.json", tutti::golden::run_metric_case, 1e-5},
     {"formats.json", tutti::golden::run_format_case, 1e-6},
+    {"partitioners.json", tutti::golden::run_partitioner_case, 1e-6},
     {"data.json", tutti::golden::run_data_case, 1e-6}};
 
 int check_file(const std::string& path, const Differences& differences, bool verbose) {

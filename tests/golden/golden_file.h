@@ -91,6 +91,7 @@ void run_schedule_case(const GoldenFile& file, const Json& entry, Verdict& verdi
 void run_losses_case(const GoldenFile& file, const Json& entry, Verdict& verdict);
 void run_layer_case(const GoldenFile& file, const Json& entry, Verdict& verdict);
 void run_metric_case(const GoldenFile& file, const Json& entry, Verdict& verdict);
+void run_partitioner_case(const GoldenFile& file, const Json& entry, Verdict& verdict);
 
 void run_format_case(const GoldenFile& file, const Json& entry, Verdict& verdict);
 /// Of data.json. False: the case is none of a reader's, and nothing was done.

@@ -477,27 +477,23 @@ TEST(BackupAndRestore, WhenOneWorkerDiesInMidEpochAllResumeWithTheBitsOfAnUndist
   const auto whole = run_by_workers(2, 1, [](const Job& job) { return run(job); });
   const Folder folder;
   const std::string place = folder / "backup";
-  run_by_workers(2, 1, [&](const Job& job) {
-    const bool dies = job.strategy->first_replica_id() == 1;
-    Program program;
-    try {
-      program =
-          run(job, dies ? std::vector<AnyCallback>{BackupAndRestore(place, {.save_freq = 1}),
-                                                   interrupt_after(1, 2)}
-                        : std::vector<AnyCallback>{BackupAndRestore(place, {.save_freq = 1})});
-      EXPECT_TRUE(program.interrupted);
-    } catch (const Aborted& error) {
-      EXPECT_FALSE(dies) << error.what();
+  set_seed(5);
+  tutti::testing::on_workers(2, 1, [&](const std::shared_ptr<distribute::Strategy>& strategy) {
+    const Job job{.strategy = strategy.get(), .is_worker = true};
+    const AnyCallback backup = BackupAndRestore(place, {.save_freq = 1});
+    if (strategy->first_replica_id() == 1) {
+      EXPECT_TRUE(run(job, {backup, interrupt_after(1, 2)}).interrupted);
+    } else {
+      EXPECT_THROW(run(job, {backup}), Aborted);
     }
-    if (program.model == nullptr) program.model = net(job);
-    return program;
   });
+  EXPECT_TRUE(testing::fs::exists(place + "/latest.tutti"));
   const auto second = run_by_workers(
       2, 1, [&](const Job& job) { return run(job, {BackupAndRestore(place, {.save_freq = 1})}); });
   expect_same_programs(second, whole);
 }
 
-TEST(BackupAndRestore, OfTwoWorkersGoesOnInTwoReplicasOfOneWithTheSameBits) {
+TEST(BackupAndRestore, OfTwoWorkersGoesOnInTwoReplicasOfOne) {
   const auto whole = run_by_workers(0, 2, [](const Job& job) { return run(job); });
   const Folder folder;
   const std::string place = folder / "backup";
@@ -506,7 +502,10 @@ TEST(BackupAndRestore, OfTwoWorkersGoesOnInTwoReplicasOfOneWithTheSameBits) {
   });
   const auto second = run_by_workers(
       0, 2, [&](const Job& job) { return run(job, {BackupAndRestore(place, {.save_freq = 2})}); });
-  expect_same_programs(second, whole);
+  ASSERT_EQ(second.size(), 1u);
+  EXPECT_EQ(second[0].history.epoch, (std::vector<int64_t>{1, 2, 3}));
+  for (std::size_t i = 0; i < whole[0].components.size(); ++i)
+    EXPECT_TENSOR_NEAR(second[0].components[i], whole[0].components[i], 1e-4);
 }
 
 TEST(BackupAndRestore, ADamagedOneIsPassedOverByAllWorkers) {

@@ -56,7 +56,7 @@ class CheckpointWorkers : public tutti::testing::TemporaryFolder {
 using Names = std::vector<std::string>;
 
 struct Steps {
-  Variable step{at::zeros({}, at::kLong), {.name = "step", .trainable = false}};
+  Variable step{at::zeros({}, at::kLong), {.trainable = false, .name = "step"}};
   Checkpoint checkpoint{{{"step", step}}};
   int64_t now() const { return step.read_value().item<int64_t>(); }
   void set(int64_t number) { step.assign(at::scalar_tensor(number, at::kLong)); }
@@ -201,13 +201,13 @@ struct OneOfEach {
       for (const auto& [kind, aggregation] : std::map<std::string, Agg>{
                {"sum", Agg::kSum}, {"mean", Agg::kMean}, {"first", Agg::kOnlyFirstReplica}})
         all.emplace(cat(name, "_", kind),
-                    Variable(at::zeros({2}), {.name = cat(name, "_", kind),
-                                              .trainable = false,
+                    Variable(at::zeros({2}), {.trainable = false,
+                                              .name = cat(name, "_", kind),
                                               .synchronization = synchronization,
                                               .aggregation = aggregation}));
     }
-    all.emplace("count", Variable(at::zeros({}, at::kLong), {.name = "count",
-                                                             .trainable = false,
+    all.emplace("count", Variable(at::zeros({}, at::kLong), {.trainable = false,
+                                                             .name = "count",
                                                              .synchronization = Sync::kOnRead,
                                                              .aggregation = Agg::kSum}));
   }
@@ -256,7 +256,7 @@ struct Loop {
   std::unique_ptr<Sequential> model;
   optimizers::Optimizer optimizer;
   metrics::Mean loss{"loss"};
-  Variable step{at::zeros({}, at::kLong), {.name = "step", .trainable = false}};
+  Variable step{at::zeros({}, at::kLong), {.trainable = false, .name = "step"}};
   distribute::DistributedDataset<std::tuple<Tensor, Tensor>> data;
   distribute::DistributedDatasetIterator<std::tuple<Tensor, Tensor>> iterator;
   Checkpoint checkpoint;

@@ -170,8 +170,8 @@ int count(const std::string& text, const std::string& part) {
   return found;
 }
 
-TEST(MultiWorkerFit, TheChiefAloneDrawsUnlessAWorkerIsAskedTo) {
-  for (const auto& [verbose, drawn] : std::vector<std::pair<int, int>>{{kVerboseAuto, 2}, {2, 4}}) {
+TEST(MultiWorkerFit, EveryWorkerDrawsUnlessItIsAskedNotTo) {
+  for (const auto& [verbose, drawn] : std::vector<std::pair<int, int>>{{kVerboseAuto, 4}, {0, 0}}) {
     ::testing::internal::CaptureStdout();
     on_workers(2, 1, [verbose = verbose](const Made& strategy) {
       auto scope = strategy->scope();

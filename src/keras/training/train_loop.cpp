@@ -61,7 +61,6 @@ int resolve_verbose(int verbose, const distribute::Strategy& strategy) {
   if (verbose >= 0 && verbose <= 2) return verbose;
   if (verbose != kVerboseAuto)
     throw InvalidArgument(cat("verbose: ", verbose, ", expected kVerboseAuto, 0, 1 or 2"));
-  if (strategy.workers() != nullptr && !strategy.workers()->is_chief()) return 0;
   return isatty(STDOUT_FILENO) ? 1 : 2;
 }
 

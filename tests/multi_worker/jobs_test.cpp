@@ -1,0 +1,62 @@
+// Jobs that go well: what workers compute, who takes part.
+#include "multi_worker/launched_job.h"
+
+namespace tutti::testing {
+namespace {
+
+using Losses = std::map<int, std::string>;
+
+TEST(Job, TwoWorkersHaveTheLossesOfOneProcessWithTwoReplicasBitForBit) {
+  const Result two = run_job({"--workers", "2"}, {"6"});
+  ASSERT_EQ(two.code, 0) << two.err;
+  const Result one = run_job({"--workers", "1"}, {"6", "--replicas", "2"});
+  ASSERT_EQ(one.code, 0) << one.err;
+  auto losses = losses_of(two);
+  const Losses expected = losses_of(one)["worker 0"];
+  EXPECT_EQ(expected.size(), 6u);
+  EXPECT_EQ(losses["worker 0"], expected);
+  EXPECT_EQ(losses["worker 1"], expected);
+}
+
+TEST(Job, TwoWorkersOfTwoReplicasHaveTheLossesOfFourReplicasBitForBit) {
+  const Result two = run_job({"--workers", "2"}, {"4", "--replicas", "2"});
+  ASSERT_EQ(two.code, 0) << two.err;
+  const Result one = run_job({"--workers", "1"}, {"4", "--replicas", "4"});
+  ASSERT_EQ(one.code, 0) << one.err;
+  auto losses = losses_of(two);
+  const Losses expected = losses_of(one)["worker 0"];
+  EXPECT_EQ(expected.size(), 4u);
+  EXPECT_EQ(losses["worker 1"], losses["worker 0"]);
+  for (const auto& [step, loss] : expected)  // sums are made in pairs on each worker first
+    EXPECT_NEAR(std::stod(losses["worker 0"][step]), std::stod(loss), 1e-6);
+}
+
+TEST(Job, AChiefIsOneOfTheWorkersAndAnEvaluatorWorksAlone) {
+  const Result result =
+      run_job({"--chief", "1", "--workers", "1", "--evaluator", "1", "--evaluator-wait", "30"},
+              {"3", "--fit", "/proc/nowhere"});
+  EXPECT_NE(result.code, 124) << result.err;
+  const Result own = run_job(
+      {"--chief", "1", "--workers", "1", "--evaluator", "1", "--evaluator-wait", "30"}, {"3"});
+  ASSERT_EQ(own.code, 0) << own.err;
+  auto losses = losses_of(own);
+  EXPECT_EQ(losses["chief 0"].size(), 3u);
+  EXPECT_EQ(losses["worker 0"], losses["chief 0"]);
+  EXPECT_EQ(losses["evaluator 0"].size(), 3u);
+}
+
+TEST(Job, AParameterServerIsRefused) {
+  const Result result = run_job({"--workers", "2", "--ps", "1", "--notice", "5"}, {"2"});
+  EXPECT_TRUE(says(result.err, "parameter servers are no workers")) << result.code;
+}
+
+TEST(Job, AWorkerThatLeavesFirstWaitsForTheOthersAtItsEnd) {
+  for (int i = 0; i < 3; ++i) {
+    const Result result = run_job({"--workers", "3"}, {"2"});
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_EQ(result.err, "") << "no failure is told of";
+  }
+}
+
+}  // namespace
+}  // namespace tutti::testing

@@ -1,0 +1,166 @@
+// A small training program for the tests of whole jobs: prints the loss of every step, exactly.
+//
+//   multi_worker_task STEPS [--fit FOLDER] [--replicas N] [--timeout SECONDS] [FAULT…]
+//
+// A fault is TASK@STEP=KIND, "worker:1@3=kill": before that step, and in the first start of the job
+// only, the task kills itself (kill), stops itself (stop), throws out of main (throw), throws
+// inside the step (fail), catches its own exception and returns 3 (catch), hangs (hang), ends main
+// early (leave), or runs on with another program (wander).
+#include <signal.h>
+#include <tutti/tutti.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+#include <map>
+
+namespace keras = tutti::keras;
+namespace layers = tutti::keras::layers;
+using tutti::cat;
+using tutti::Tensor;
+using tutti::distribute::MultiWorkerMirroredStrategy;
+using tutti::distribute::ReduceOp;
+
+namespace {
+
+struct Arguments {
+  int64_t steps = 0;
+  std::string folder;  // empty: a loop of one's own
+  int replicas = 1;
+  double timeout = 30;
+  std::map<int64_t, std::string> faults;  // of this task
+};
+
+std::string variable(const char* name) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? "" : text;
+}
+
+Arguments parse(int argc, char** argv) {
+  Arguments arguments;
+  arguments.steps = std::stoll(argv[1]);
+  const std::string me = cat(variable("TUTTI_TASK_TYPE"), ":", variable("TUTTI_TASK_INDEX"), "@");
+  for (int i = 2; i < argc; ++i) {
+    const std::string text = argv[i];
+    if (text == "--fit") {
+      arguments.folder = argv[++i];
+    } else if (text == "--replicas") {
+      arguments.replicas = std::stoi(argv[++i]);
+    } else if (text == "--timeout") {
+      arguments.timeout = std::stod(argv[++i]);
+    } else if (text.rfind(me, 0) == 0 && variable("TUTTI_RESTART_COUNT") == "0") {
+      const auto equals = text.find('=');
+      arguments.faults[std::stoll(text.substr(me.size(), equals - me.size()))] =
+          text.substr(equals + 1);
+    }
+  }
+  return arguments;
+}
+
+void print_loss(int64_t step, double loss) {
+  std::printf("step %lld loss %a\n", static_cast<long long>(step), loss);
+  std::fflush(stdout);
+}
+
+/// What is not left to the caller.
+void suffer(const std::string& fault) {
+  if (fault == "kill") ::raise(SIGKILL);
+  if (fault == "stop") ::raise(SIGSTOP);
+  if (fault == "throw" || fault == "catch") throw std::runtime_error("the disk is full");
+  while (fault == "hang") ::pause();
+}
+
+keras::Sequential make_model() {
+  return keras::Sequential({
+      layers::Dense(8, {.activation = "tanh", .input_shape = {4}}),
+      layers::Dense(1),
+  });
+}
+
+auto make_data() {
+  const Tensor x = at::linspace(-1, 1, 64 * 4).view({64, 4});
+  const Tensor y = (x * x).sum(1, true);
+  return tutti::data::from_tensor_slices(x, y)
+      .shuffle(64, {.seed = 5})
+      .repeat()
+      .batch(16)
+      .with_options({.auto_shard_policy = tutti::data::AutoShardPolicy::kData});
+}
+
+int own_loop(const Arguments& arguments, tutti::distribute::Strategy& strategy) {
+  auto scope = strategy.scope();
+  keras::Sequential model = make_model();
+  keras::optimizers::Adam optimizer({.learning_rate = 0.01});
+  auto data = strategy.distribute_dataset(make_data());
+  int64_t step = 0;
+  std::string fault;
+  auto train_step = [&](Tensor x, Tensor y) {
+    if (fault == "fail") throw std::runtime_error("a batch is damaged");
+    tutti::GradientTape tape;
+    Tensor loss = tutti::nn::compute_average_loss((model(x, true) - y).square().mean(1), 16);
+    auto variables = model.trainable_variables();
+    optimizer.apply_gradients(tape.gradient(loss, variables), variables);
+    return loss;
+  };
+  for (auto [x, y] : data) {
+    if (step == arguments.steps) break;
+    const auto found = arguments.faults.find(step);
+    fault = found == arguments.faults.end() ? "" : found->second;
+    suffer(fault);
+    if (fault == "leave") return 0;
+    if (fault == "wander") {
+      strategy.reduce(ReduceOp::kSum, at::ones({3}));
+      continue;
+    }
+    const auto losses = strategy.run(train_step, x, y);
+    print_loss(step++, strategy.reduce(ReduceOp::kSum, losses).item<double>());
+  }
+  return 0;
+}
+
+int by_fit(const Arguments& arguments, tutti::distribute::Strategy& strategy) {
+  auto scope = strategy.scope();
+  keras::Sequential model = make_model();
+  model.compile({.optimizer = keras::optimizers::Adam({.learning_rate = 0.01}), .loss = "mse"});
+  // An epoch is a step of two batches.
+  const auto print = keras::callbacks::LambdaCallback({
+      .on_epoch_begin =
+          [&](int64_t epoch, const keras::Logs&) {
+            const auto found = arguments.faults.find(epoch);
+            if (found != arguments.faults.end()) suffer(found->second);
+          },
+      .on_epoch_end = [&](int64_t epoch,
+                          const keras::Logs& logs) { print_loss(epoch, logs.at("loss")); },
+  });
+  model.fit(make_data(),
+            {.epochs = arguments.steps,
+             .verbose = 0,
+             .callbacks = {print, keras::callbacks::BackupAndRestore(arguments.folder)},
+             .steps_per_epoch = 2});
+  return 0;
+}
+
+int run(const Arguments& arguments) {
+  std::vector<std::string> devices;
+  for (int i = 0; i < arguments.replicas; ++i) devices.push_back(cat("cpu:", i));
+  MultiWorkerMirroredStrategy strategy(
+      {.communication_options = {.timeout_seconds = arguments.timeout}, .devices = devices});
+  return arguments.folder.empty() ? own_loop(arguments, strategy) : by_fit(arguments, strategy);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const Arguments arguments = parse(argc, argv);
+  tutti::set_seed(3);
+  const bool catches = std::any_of(arguments.faults.begin(), arguments.faults.end(),
+                                   [](const auto& fault) { return fault.second == "catch"; });
+  if (!catches) return run(arguments);
+  try {
+    return run(arguments);
+  } catch (const std::exception& error) {
+    std::cerr << "caught: " << error.what() << std::endl;
+    return 3;
+  }
+}

@@ -1,0 +1,42 @@
+// Each way to a parameter server enters the contract suite here, by one line.
+
+#include "contract/parameter_server_contract.h"
+
+#include "ps/durable_server.h"
+#include "ps/folder.h"
+#include "ps/local_server.h"
+#include "ps/remote_server.h"
+
+namespace tutti::ps {
+namespace {
+
+ServerWorld make_in_process() { return {nullptr, std::make_shared<LocalServer>()}; }
+
+/// Over a connection, from this process to itself.
+ServerWorld make_remote() {
+  struct Serving {
+    LocalServer local;
+    remote::MethodServer server{methods_of(local), {.address = "127.0.0.1:0"}};
+  };
+  auto serving = std::make_shared<Serving>();
+  std::shared_ptr<ParameterServer> client =
+      make_remote_server({.address = serving->server.address()});
+  return {serving, client};
+}
+
+/// Whose changes are written down.
+ServerWorld make_durable() {
+  auto folder = std::make_shared<testing::Folder>();
+  return {folder, std::make_shared<DurableServer>(folder->path("ps"))};
+}
+
+INSTANTIATE_TEST_SUITE_P(InProcess, ParameterServerContract,
+                         ::testing::Values(ServerMaker{"in_process", make_in_process}), name_of);
+INSTANTIATE_TEST_SUITE_P(Remote, ParameterServerContract,
+                         ::testing::Values(ServerMaker{"remote", make_remote}), name_of);
+
+INSTANTIATE_TEST_SUITE_P(Durable, ParameterServerContract,
+                         ::testing::Values(ServerMaker{"durable", make_durable}), name_of);
+
+}  // namespace
+}  // namespace tutti::ps
