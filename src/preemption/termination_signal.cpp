@@ -77,7 +77,7 @@ class Listening {
   }
 
  private:
-  void install() {
+  void install() TUTTI_REQUIRES(lifetime_) {
     struct sigaction present = {};
     ::sigaction(SIGTERM, nullptr, &present);
     if (is_ours(present)) return;
@@ -94,7 +94,7 @@ class Listening {
     ::sigemptyset(&ours.sa_mask);
     ::sigaction(SIGTERM, &ours, nullptr);
   }
-  void uninstall() {
+  void uninstall() TUTTI_REQUIRES(lifetime_) {
     struct sigaction present = {};
     ::sigaction(SIGTERM, nullptr, &present);
     left_behind_ = !is_ours(present);
