@@ -6,6 +6,7 @@
 
 #include "base/environment.h"
 #include "distribute/distributed_plans_steps.h"
+#include "distribute/thread_team.h"
 #include "tutti/base/log.h"
 
 namespace tutti::distribute {
@@ -25,6 +26,11 @@ class DealingPlan : public DistributedPlan {
         num_workers_(num_workers),
         dealing_(std::make_shared<Dealing>()) {
     dealing_->devices = std::move(devices);
+    // Other workers may be on the same cores.
+    if (num_workers == 1) {
+      dealing_->threads =
+          std::max(1, available_cores() / static_cast<int>(dealing_->devices.size()));
+    }
     dealing_->fetch_to_device = options.fetch_to_device.value_or(true);
     accelerators_ =
         dealing_->fetch_to_device &&

@@ -360,8 +360,7 @@ std::unique_ptr<DistributedIterator> deal(std::vector<std::unique_ptr<data::Iter
   const bool ahead = steps_ahead > 0;
   // On a replica's team: a larger one would leave OpenMP threads spinning on the cores that the
   // other replicas are about to use.
-  const int threads =
-      ahead ? 1 : std::max(1, available_cores() / static_cast<int>(dealing->devices.size()));
+  const int threads = ahead ? 1 : dealing->threads;
   auto steps = std::make_unique<DealingIterator>(std::move(streams), dealing, threads,
                                                  dealing->fetch_to_device && !ahead);
   if (!ahead) return steps;

@@ -15,6 +15,7 @@ namespace tutti::distribute {
 /// How the steps of one distributed dataset are dealt.
 struct Dealing {
   std::vector<DeviceName> devices;  // one a local replica
+  int threads = 1;                  // of a batch's operations
   bool fetch_to_device = true;
   mutable std::atomic<bool> warned_of_drop = false;
 };

@@ -91,6 +91,14 @@ Strategy::Strategy(std::vector<DeviceName> devices, Settings settings)
   workers_->set_options(communication_options_);
   // Nobody goes on before all are there.
   workers_->agree("strategy", cat("one of ", num_local_replicas(), " replicas a worker"));
+  // Workers of one host have the cores together: teams as large as all of them would spin on the
+  // cores that the other workers compute on.
+  const std::vector<int64_t> cores = described_cores();
+  int sharing = 0;
+  for (const std::vector<int64_t>& other : workers_->exchange(cores))
+    sharing += share_cores(cores, other) ? 1 : 0;
+  threads_per_replica_ =
+      std::max(1, available_cores() / (std::max(1, sharing) * num_local_replicas()));
 }
 
 Strategy::~Strategy() {

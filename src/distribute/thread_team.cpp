@@ -4,7 +4,11 @@
 #include <dlfcn.h>
 #include <sched.h>
 
+#include <cstring>
 #include <thread>
+
+#include "collectives/group.h"
+#include "distribute/worker_group.h"
 
 namespace tutti::distribute {
 namespace {
@@ -42,6 +46,24 @@ const ThreadLibraries& libraries() {
 int available_cores() {
   static const int kCount = count_cores();
   return kCount;
+}
+
+std::vector<int64_t> described_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) std::memset(&set, 0xff, sizeof(set));
+  std::vector<int64_t> numbers(1 + sizeof(set) / sizeof(int64_t));
+  numbers[0] = hash_of(collectives::host_identity());
+  std::memcpy(numbers.data() + 1, &set, sizeof(set));
+  return numbers;
+}
+
+bool share_cores(const std::vector<int64_t>& one, const std::vector<int64_t>& other) {
+  if (one[0] != other[0]) return false;
+  for (std::size_t i = 1; i < one.size(); ++i) {
+    if ((one[i] & other[i]) != 0) return true;
+  }
+  return false;
 }
 
 ThreadTeam::ThreadTeam(int threads) {

@@ -4,7 +4,9 @@
 #include <atomic>
 #include <thread>
 
+#include "distribute/thread_team.h"
 #include "support/comes_true.h"
+#include "support/workers.h"
 #include "tutti/base/text.h"
 #include "tutti/distribute/config.h"
 #include "tutti/distribute/gradient_tape.h"
@@ -404,6 +406,17 @@ TEST(ReplicaContext, RandomStreamsFollowSeedAndReplica) {
   EXPECT_TRUE(first[1].equal(again[1]));
   EXPECT_FALSE(first[0].equal(first[1]));
   EXPECT_EQ(draw().size(), 2u);
+}
+
+TEST(Threads, WorkersThatShareCoresHaveThemTogether) {
+  const std::vector<int64_t> here{7, 0b0011, 0};
+  EXPECT_TRUE(share_cores(here, here));
+  EXPECT_TRUE(share_cores(here, {7, 0b0110, 0}));
+  EXPECT_FALSE(share_cores(here, {7, 0b1100, 0}));
+  EXPECT_FALSE(share_cores(here, {8, 0b0011, 0}));
+  testing::on_workers(2, 1, [](const std::shared_ptr<Strategy>& strategy) {
+    EXPECT_EQ(strategy->threads_per_replica(), std::max(1, available_cores() / 2));
+  });
 }
 
 TEST(Threads, EachReplicaSizesItsTeamAndTheHostKeepsIts) {
