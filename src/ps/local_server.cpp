@@ -170,16 +170,17 @@ Applied LocalServer::do_write(const Tag& tag, Write kind, const std::vector<int6
                               const std::vector<Tensor>& values) {
   const Outside outside;
   MutexLock lock(mutex_);
+  std::vector<Variable*> into;
   for (std::size_t i = 0; i < variables.size(); ++i) {
-    check_spec("ps write", held(contents_, "ps write", variables[i]).description,
-               TensorSpec::of(values[i]));
+    Held& to = held(contents_, "ps write", variables[i]);
+    check_spec("ps write", to.description, TensorSpec::of(values[i]));
+    into.push_back(&to.variable);
   }
   return once(tag, [&] {
-    for (std::size_t i = 0; i < variables.size(); ++i) {
-      Variable& variable = held(contents_, "ps write", variables[i]).variable;
-      if (kind == Write::kAssign) variable.assign(values[i]);
-      if (kind == Write::kAdd) variable.assign_add(values[i]);
-      if (kind == Write::kSub) variable.assign_sub(values[i]);
+    for (std::size_t i = 0; i < into.size(); ++i) {
+      if (kind == Write::kAssign) into[i]->assign(values[i]);
+      if (kind == Write::kAdd) into[i]->assign_add(values[i]);
+      if (kind == Write::kSub) into[i]->assign_sub(values[i]);
     }
   });
 }
