@@ -1,6 +1,7 @@
 // From a cluster to a group of workers: who this process is, coordination with the others, a
 // communicator between all.
 
+#include "cluster/reachable.h"
 #include "cluster/roles.h"
 #include "collectives/group.h"
 #include "distribute/agent_store.h"
@@ -80,6 +81,7 @@ std::shared_ptr<WorkerGroup> workers_from_environment(
   cluster::check_cluster(kOperation, spec, type, id);
   const int64_t size = cluster::worker_count(spec, *type);
   if (*type == cluster::kEvaluator || size == 1) return nullptr;
+  cluster::check_reachable(kOperation, spec, *type, *id);
   return connect({.cluster = members_of(spec),
                   .task = coordination::task_name(*type, static_cast<int>(*id)),
                   .timeout = start_limit(options.communication_options)},

@@ -140,7 +140,7 @@ TEST_P(CommunicatorContract, AllGatherRefusesOtherSizesThanThoseOfTheFirstDimens
 // ---- Ranks that fail or stay away
 // ----------------------------------------------------------------
 
-TEST_P(CommunicatorContract, AbortWakesTheRanksThatWait) {
+TEST_P(CommunicatorContract, Issue52_AbortWakesTheRanksThatWait) {
   on_groups(2, [](Communicator& group) {
     if (group.rank() == 0) {
       group.abort("rank 0 had enough");

@@ -266,7 +266,7 @@ TEST_F(Processes, AnErrorOfAPeersDeathGivesWayToThatDeath) {
       says(tasks_[2]->ask("report 14 all_reduce: closed by peer"), "ok worker:1 failed first"));
 }
 
-TEST_F(Processes, TwoServersCannotShareAPort) {
+TEST_F(Processes, Issue57_TwoServersCannotShareAPort) {
   start(1);
   const std::string answer = add().ask("serve 50 15000 60000 " + address_);
   EXPECT_TRUE(says(answer, cat("error ALREADY_EXISTS listen [", address_, "]: port")));

@@ -344,7 +344,7 @@ TEST(MultiWorkerInput, Spec113_WithoutEndOrWithAsManyStepsNobodyIsAsked) {
   });
 }
 
-TEST(MultiWorkerInput, AWorkerWithoutDataGoesOnWithEmptyBatchesUntilAllHaveEnded) {
+TEST(MultiWorkerInput, Issue3_AWorkerWithoutDataGoesOnWithEmptyBatchesUntilAllHaveEnded) {
   on_workers(2, 2, [](const Made& strategy) {
     const bool first = worker_of(*strategy) == 0;
     // A length that nobody knows, and none at all on worker 0.

@@ -473,7 +473,7 @@ TEST(BackupAndRestore, OfSeveralWorkersByEpochsAndBySteps) {
   }
 }
 
-TEST(BackupAndRestore, WhenOneWorkerDiesInMidEpochAllResumeWithTheBitsOfAnUndisturbedRun) {
+TEST(BackupAndRestore, Issue51_WhenOneWorkerDiesInMidEpochAllResumeWithTheBitsOfAnUndisturbedRun) {
   const auto whole = run_by_workers(2, 1, [](const Job& job) { return run(job); });
   const Folder folder;
   const std::string place = folder / "backup";

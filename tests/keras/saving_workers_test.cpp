@@ -66,7 +66,7 @@ void expect_equal(const std::vector<Tensor>& found, const std::vector<Tensor>& w
   for (std::size_t i = 0; i < wanted.size(); ++i) EXPECT_TENSOR_EQ(found[i], wanted[i]);
 }
 
-TEST_F(SavingWorkers, TheChiefAloneWritesAModelAndAllLoadIt) {
+TEST_F(SavingWorkers, Issue45_TheChiefAloneWritesAModelAndAllLoadIt) {
   for (const int replicas : {1, 2}) {
     on_workers(2, replicas, [&](const Made& strategy) {
       auto scope = strategy->scope();

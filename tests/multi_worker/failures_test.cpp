@@ -66,7 +66,7 @@ TEST_P(StandsStill, AStoppedProcessIsNamedWithinThePingLimit) {
   EXPECT_EQ(blamed_by(task == "worker:0" ? "worker 1" : "worker 0", result), task);
 }
 
-TEST_P(StandsStill, AStuckThreadIsNamedWithinTheProgressLimit) {
+TEST_P(StandsStill, Issue37_AStuckThreadIsNamedWithinTheProgressLimit) {
   const auto& [task, step] = GetParam();
   const Result result =
       run_job({"--workers", "2"}, {"6", "--timeout", "50", cat(task, "@", step, "=hang")});
@@ -118,7 +118,7 @@ TEST_P(Fails, AWorkerThatEndsEarlyIsNamedAtOnce) {
   EXPECT_TRUE(says(result.err, "must take the same number of steps"));
 }
 
-TEST_P(Fails, WorkersThatMakeDifferentCallsAllSaySo) {
+TEST_P(Fails, Issue36_WorkersThatMakeDifferentCallsAllSaySo) {
   const auto& [task, step] = GetParam();
   const Result result = run_job({"--workers", "2"}, {"6", cat(task, "@", step, "=wander")});
   EXPECT_EQ(result.code, 128 + SIGABRT) << result.err;
@@ -155,7 +155,7 @@ class NoBegin : public ::testing::Test {
   std::vector<int> ports_;
 };
 
-TEST_F(NoBegin, AWorkerThatNeverStartsIsNamedAtTheDeadline) {
+TEST_F(NoBegin, Issue56_AWorkerThatNeverStartsIsNamedAtTheDeadline) {
   auto chief = start(0, ports_, "7");
   EXPECT_EQ(chief->wait(), -SIGABRT);
   EXPECT_TRUE(says(chief->log(), "waiting for 5 s, missing worker:1 (never joined)"));

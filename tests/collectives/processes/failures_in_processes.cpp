@@ -143,7 +143,7 @@ TEST_P(ProcessFailures, ARankThatLeavesIsNamedAndNotWaitedFor) {
   EXPECT_LT(Clock::now() - start, kSoon + kSlack);
 }
 
-TEST_P(ProcessFailures, ARankThatNeverStartsIsNamedByThoseThatBuildTheGroup) {
+TEST_P(ProcessFailures, Issue53_ARankThatNeverStartsIsNamedByThoseThatBuildTheGroup) {
   RankPool& pool = RankPool::of_program();
   const int64_t number = pool.next_number();
   const auto start = Clock::now();
