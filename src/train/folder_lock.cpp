@@ -95,7 +95,11 @@ void FolderLock::hold() {
   };
   if (file_ >= 0) {
     if (is_still_mine()) return;
-    refuse(owner_in(path_), " has taken the folder");
+    struct stat named = {};
+    if (stat(path_.c_str(), &named) == 0 || errno != ENOENT)
+      refuse(owner_in(path_), " has taken the folder");
+    files_.close(file_);  // the program has deleted the folder, and saves into it again
+    file_ = -1;
   }
   if (take()) return;
   const std::string other = owner_in(path_);

@@ -424,6 +424,15 @@ TEST_F(CheckpointFaults, R17_AWriterThatWasReplacedMeanwhileIsRefused) {
   EXPECT_EQ(Program(models()).restore(), 1);
 }
 
+TEST_F(CheckpointFaults, AFolderThatTheProgramDeletesAfterEachSaveIsMadeAnew) {
+  Program program(models());
+  for (int value = 1; value <= 4; ++value) {
+    program.save(value);
+    EXPECT_EQ(Program(models()).restore(), value);
+    fs::remove_all(models());
+  }
+}
+
 TEST_F(CheckpointFaults, ObjectsOfOneProcessShareAFolder) {
   Program first(models()), second(models());
   first.save(1);
