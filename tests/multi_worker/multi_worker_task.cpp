@@ -1,11 +1,12 @@
 // A small training program for the tests of whole jobs: prints the loss of every step, exactly.
 //
-//   multi_worker_task STEPS [--fit FOLDER] [--replicas N] [--timeout SECONDS] [FAULT…]
+//   multi_worker_task STEPS [--fit FOLDER] [--replicas N] [--timeout SECONDS] [--times N] [FAULT…]
 //
 // A fault is TASK@STEP=KIND, "worker:1@3=kill": before that step, and in the first start of the job
 // only, the task kills itself (kill), stops itself (stop), throws out of main (throw), throws
 // inside the step (fail), catches its own exception and returns 3 (catch), hangs (hang), ends main
-// early (leave), or runs on with another program (wander).
+// early (leave), runs on with another program (wander), or fails inside the step and goes on (try).
+// --times: so many strategies one after another.
 #include <signal.h>
 #include <tutti/tutti.h>
 #include <unistd.h>
@@ -29,6 +30,7 @@ struct Arguments {
   std::string folder;  // empty: a loop of one's own
   int replicas = 1;
   double timeout = 30;
+  int times = 1;
   std::map<int64_t, std::string> faults;  // of this task
 };
 
@@ -47,6 +49,8 @@ Arguments parse(int argc, char** argv) {
       arguments.folder = argv[++i];
     } else if (text == "--replicas") {
       arguments.replicas = std::stoi(argv[++i]);
+    } else if (text == "--times") {
+      arguments.times = std::stoi(argv[++i]);
     } else if (text == "--timeout") {
       arguments.timeout = std::stod(argv[++i]);
     } else if (text.rfind(me, 0) == 0 && variable("TUTTI_RESTART_COUNT") == "0") {
@@ -96,7 +100,7 @@ int own_loop(const Arguments& arguments, tutti::distribute::Strategy& strategy) 
   int64_t step = 0;
   std::string fault;
   auto train_step = [&](Tensor x, Tensor y) {
-    if (fault == "fail") throw std::runtime_error("a batch is damaged");
+    if (fault == "fail" || fault == "try") throw std::runtime_error("a batch is damaged");
     tutti::GradientTape tape;
     Tensor loss = tutti::nn::compute_average_loss((model(x, true) - y).square().mean(1), 16);
     auto variables = model.trainable_variables();
@@ -112,6 +116,14 @@ int own_loop(const Arguments& arguments, tutti::distribute::Strategy& strategy) 
     if (fault == "wander") {
       strategy.reduce(ReduceOp::kSum, at::ones({3}));
       continue;
+    }
+    if (fault == "try") {
+      try {
+        strategy.run(train_step, x, y);
+      } catch (const std::exception& error) {
+        std::cout << "went on after: " << error.what() << std::endl;
+      }
+      fault.clear();
     }
     const auto losses = strategy.run(train_step, x, y);
     print_loss(step++, strategy.reduce(ReduceOp::kSum, losses).item<double>());
@@ -156,6 +168,7 @@ int main(int argc, char** argv) {
   tutti::set_seed(3);
   const bool catches = std::any_of(arguments.faults.begin(), arguments.faults.end(),
                                    [](const auto& fault) { return fault.second == "catch"; });
+  for (int i = 1; i < arguments.times; ++i) run(arguments);
   if (!catches) return run(arguments);
   try {
     return run(arguments);
