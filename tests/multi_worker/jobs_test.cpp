@@ -1,4 +1,9 @@
 // Jobs that go well: what workers compute, who takes part.
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
 #include "multi_worker/launched_job.h"
 
 namespace tutti::testing {
@@ -53,6 +58,20 @@ TEST(Job, AnErrorThatAllWorkersHaveMayBeCaughtAndTheJobGoesOn) {
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_EQ(launcher::count_of(result.out, "went on after: "), 2u) << result.out;
   EXPECT_EQ(losses_of(result)["worker 1"].size(), 4u);
+}
+
+TEST(Job, Issue62_OneFileForTwoWorkersIsRefusedByBothOrSharedOutByRows) {
+  const auto file = std::filesystem::temp_directory_path() / cat("tutti_one_file_", ::getpid());
+  std::ofstream(file) << "a\nbb\nccc\ndddd\neeeee\n";
+  const Result result = run_job({"--workers", "2"}, {"0", "--file", file.string()});
+  std::filesystem::remove(file);
+  EXPECT_EQ(result.code, 0) << result.err;
+  for (const char* worker : {"[worker 0]", "[worker 1]"}) {
+    EXPECT_TRUE(says(result.out, cat(worker, " refused: ")));
+  }
+  EXPECT_EQ(launcher::count_of(result.out, "1 files for 2 workers"), 2u) << result.out;
+  EXPECT_TRUE(says(result.out, "[worker 0] rows 3"));
+  EXPECT_TRUE(says(result.out, "[worker 1] rows 2"));
 }
 
 TEST(Job, AParameterServerIsRefused) {

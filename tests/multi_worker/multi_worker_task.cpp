@@ -1,12 +1,15 @@
 // A small training program for the tests of whole jobs: prints the loss of every step, exactly.
 //
-//   multi_worker_task STEPS [--fit FOLDER] [--replicas N] [--timeout SECONDS] [--times N] [FAULT…]
+//   multi_worker_task STEPS [--fit FOLDER] [--replicas N] [--timeout SECONDS] [--times N] [--file
+//   NAME]
+//                    [FAULT…]
 //
 // A fault is TASK@STEP=KIND, "worker:1@3=kill": before that step, and in the first start of the job
 // only, the task kills itself (kill), stops itself (stop), throws out of main (throw), throws
 // inside the step (fail), catches its own exception and returns 3 (catch), hangs (hang), ends main
 // early (leave), runs on with another program (wander), or fails inside the step and goes on (try).
-// --times: so many strategies one after another.
+// --times: so many strategies one after another. --file: instead of training, counts the rows of
+// this text file that this worker gets, by files and then by whatever is chosen for it.
 #include <signal.h>
 #include <tutti/tutti.h>
 #include <unistd.h>
@@ -31,6 +34,7 @@ struct Arguments {
   int replicas = 1;
   double timeout = 30;
   int times = 1;
+  std::string file;
   std::map<int64_t, std::string> faults;  // of this task
 };
 
@@ -51,6 +55,8 @@ Arguments parse(int argc, char** argv) {
       arguments.replicas = std::stoi(argv[++i]);
     } else if (text == "--times") {
       arguments.times = std::stoi(argv[++i]);
+    } else if (text == "--file") {
+      arguments.file = argv[++i];
     } else if (text == "--timeout") {
       arguments.timeout = std::stod(argv[++i]);
     } else if (text.rfind(me, 0) == 0 && variable("TUTTI_RESTART_COUNT") == "0") {
@@ -153,11 +159,32 @@ int by_fit(const Arguments& arguments, tutti::distribute::Strategy& strategy) {
   return 0;
 }
 
+int count_rows(const Arguments& arguments, tutti::distribute::Strategy& strategy) {
+  using tutti::data::AutoShardPolicy;
+  const auto lines = tutti::data::text_lines({arguments.file})
+                         .map([](const std::string& line) {
+                           return at::scalar_tensor(static_cast<int64_t>(line.size()), at::kLong);
+                         })
+                         .batch(4);
+  try {
+    strategy.distribute_dataset(lines.with_options({.auto_shard_policy = AutoShardPolicy::kFile}));
+  } catch (const tutti::InvalidArgument& error) {
+    std::cout << "refused: " << error.what() << std::endl;
+  }
+  int64_t rows = 0;
+  for (const auto& step : strategy.distribute_dataset(lines)) {
+    for (const Tensor& batch : strategy.local_results(step)) rows += batch.size(0);
+  }
+  std::cout << "rows " << rows << std::endl;
+  return 0;
+}
+
 int run(const Arguments& arguments) {
   std::vector<std::string> devices;
   for (int i = 0; i < arguments.replicas; ++i) devices.push_back(cat("cpu:", i));
   MultiWorkerMirroredStrategy strategy(
       {.communication_options = {.timeout_seconds = arguments.timeout}, .devices = devices});
+  if (!arguments.file.empty()) return count_rows(arguments, strategy);
   return arguments.folder.empty() ? own_loop(arguments, strategy) : by_fit(arguments, strategy);
 }
 
