@@ -1,7 +1,19 @@
 # Runs LAUNCHER --workers WORKERS -- PROGRAM ARGUMENTS in the new folder WORK. All workers print the same lines with numbers of
-# training, as many as LINES; PRINTED, where given, is printed too.
+# training, as many as LINES; PRINTED, where given, is printed too. BEFORE: arguments of a run before it, in the same folder.
+# Lists have % between their elements.
+string(REPLACE "%" ";" PRINTED "${PRINTED}")
+if(DEFINED BEFORE)
+  string(REPLACE "%" ";" BEFORE "${BEFORE}")
+endif()
 file(REMOVE_RECURSE ${WORK})
 file(MAKE_DIRECTORY ${WORK})
+if(DEFINED BEFORE)
+  execute_process(COMMAND ${LAUNCHER} --workers ${WORKERS} --color never -- ${PROGRAM} ${BEFORE}
+                  WORKING_DIRECTORY ${WORK} OUTPUT_VARIABLE printed ERROR_VARIABLE errors RESULT_VARIABLE status)
+  if(NOT status EQUAL 0)
+    message(FATAL_ERROR "the run before: exit status ${status}\n${printed}${errors}")
+  endif()
+endif()
 execute_process(COMMAND ${LAUNCHER} --workers ${WORKERS} --color never -- ${PROGRAM} ${ARGUMENTS}
                 WORKING_DIRECTORY ${WORK} OUTPUT_VARIABLE printed ERROR_VARIABLE errors RESULT_VARIABLE status)
 if(NOT status EQUAL 0)

@@ -20,7 +20,7 @@ TEST_F(Restarted, AfterTheDeathOfAnyWorkerAtAnyStepTheLossesAreThoseOfAnUndistur
   EXPECT_EQ(expected.at("worker 0").size(), 6u);
   EXPECT_EQ(expected.at("worker 0"), expected.at("worker 1"));
   for (const std::string fault : {"worker:1@0=kill", "worker:1@3=kill", "worker:0@1=kill",
-                                  "worker:0@5=kill", "worker:1@2=fail", "worker:1@4=throw"}) {
+                                  "worker:0@5=kill", "worker:0@2=throw", "worker:1@4=throw"}) {
     const Result result = run(fault, {fault});
     EXPECT_EQ(result.code, 0) << fault << "\n" << result.err;
     EXPECT_EQ(losses_of(result), expected) << fault;
