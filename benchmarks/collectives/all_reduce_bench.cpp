@@ -37,6 +37,7 @@ struct Settings {
   int ranks = 2;
   int rank = -1;  // -1: the process that starts the others
   std::string folder;
+  std::string address = "127.0.0.1";
   std::vector<int64_t> bytes{4,      64,      1024,    4096,     16384,   65536,
                              262144, 1 << 20, 4 << 20, 16 << 20, 64 << 20};
   std::vector<std::string> contenders;
@@ -105,6 +106,10 @@ const std::vector<Entry>& entries() {
        [](const GroupOptions& o) {
          return std::make_unique<Ours>(make_hierarchical(in_pairs(o)), false);
        }},
+      {"hierarchical_bfloat16", 0.02,
+       [](const GroupOptions& o) {
+         return std::make_unique<Ours>(make_hierarchical(in_pairs(o)), false, WireDtype::kBFloat16);
+       }},
   };
   return all;
 }
@@ -146,10 +151,13 @@ int run_rank(const Settings& settings) {
   const auto store = std::make_shared<collectives::FileStore>(settings.folder);
   const auto options_for = [&](const std::string& name) {
     const std::string prefix = name == "c10d_gloo" ? settings.folder + "/c10d" : "bench/" + name;
-    return GroupOptions{
-        .store = store, .prefix = prefix, .rank = settings.rank, .size = settings.ranks};
+    return GroupOptions{.store = store,
+                        .prefix = prefix,
+                        .rank = settings.rank,
+                        .size = settings.ranks,
+                        .address = settings.address};
   };
-  const auto meeting = collectives::make_shm(options_for("meeting"));
+  const auto meeting = collectives::make_communicator(options_for("meeting"));
   std::vector<const Entry*> chosen;
   std::vector<std::unique_ptr<Contender>> contenders;
   for (const Entry& entry : entries()) {
@@ -198,7 +206,7 @@ int run_rank(const Settings& settings) {
                                   {"best_us", timings[i].best()},
                                   {"calls", timings[i].count()}}
                 << std::endl;
-      std::fprintf(stderr, "| %10ld | %-16s | %12.2f | %12.2f |\n", bytes, chosen[i]->name,
+      std::fprintf(stderr, "| %10ld | %-21s | %12.2f | %12.2f |\n", bytes, chosen[i]->name,
                    timings[i].median(), timings[i].best());
     }
   }
@@ -217,8 +225,9 @@ int main(int argc, char** argv) {
   program.add_option("--contenders", settings.contenders, "their names; all when absent")
       ->delimiter(',');
   program.add_option("--seconds", settings.seconds, "for each size and contender");
-  program.add_option("--rank", settings.rank, "")->group("");
-  program.add_option("--folder", settings.folder, "")->group("");
+  program.add_option("--rank", settings.rank, "this process alone; for scripts/slow_network.sh");
+  program.add_option("--folder", settings.folder, "where the ranks find one another");
+  program.add_option("--address", settings.address, "at which the others reach this rank");
   CLI11_PARSE(program, argc, argv);
   if (settings.rank < 0) {
     std::fprintf(stderr, "| bytes | contender | median us | best us |\n|---|---|---|---|\n");

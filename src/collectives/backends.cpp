@@ -14,7 +14,8 @@ namespace tutti::collectives {
 namespace {
 
 constexpr std::string_view kNcclBetweenThreads =
-    "GPUs of one process are reduced by NcclAllReduce; NCCL between processes is not written yet";
+    "GPUs of one process are reduced by NcclAllReduce; NCCL between processes needs one for each "
+    "rank, see make_communicator";
 
 template <std::unique_ptr<Communicator> (*kMake)(const GroupOptions&)>
 std::vector<std::unique_ptr<Communicator>> local_group_of(int size) {

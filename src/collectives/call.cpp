@@ -29,7 +29,9 @@ std::string call_text(int rank, const CallRecord& call) {
                 shape_text(at::IntArrayRef(call.sizes, static_cast<std::size_t>(shown))));
     if (shown < call.num_dims) text += cat(" and ", call.num_dims - shown, " more sizes");
   }
-  if (call.wire != 0) {
+  if ((call.wire & CallRecord::kOnDevice) != 0) {
+    text += " on a GPU";
+  } else if (call.wire != 0) {
     text += cat(" on the wire as ", to_string(static_cast<WireDtype>(call.wire)));
   }
   if (call.verb == Verb::kBroadcast) text += cat(" from root ", call.root);

@@ -15,6 +15,7 @@ std::string_view to_string(Verb verb);
 
 /// Plain bytes, two cache lines: ranks copy it to one another as it is.
 struct alignas(64) CallRecord {
+  static constexpr uint8_t kOnDevice = 0x80;  // in the place of a WireDtype: a tensor of a GPU
   static constexpr int kMaxSizes = 9;  // of more dimensions these are shown and all are compared
   int64_t number = 0;
   Verb verb = Verb::kBarrier;

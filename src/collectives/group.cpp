@@ -11,6 +11,7 @@
 #include "collectives/call.h"
 #include "collectives/gloo/gloo.h"
 #include "collectives/hierarchical/hierarchical.h"
+#include "collectives/nccl/nccl.h"
 #include "collectives/shm/shm.h"
 #include "tutti/base/error.h"
 #include "tutti/base/text.h"
@@ -71,11 +72,7 @@ std::vector<std::string> exchange(const GroupOptions& options, const std::string
 std::unique_ptr<Communicator> make_communicator(const GroupOptions& options,
                                                 CommunicationImplementation implementation) {
   options.check();
-  if (implementation == CommunicationImplementation::kNccl) {
-    throw Unimplemented(
-        "make_communicator: NCCL between processes is not in this build, expected AUTO or RING; "
-        "GPUs of one process are reduced by NcclAllReduce");
-  }
+  if (implementation == CommunicationImplementation::kNccl) return make_nccl(options);
   if (implementation == CommunicationImplementation::kRing) return make_gloo(options);
   GroupOptions known = options;
   if (known.host.empty()) known.host = host_identity();

@@ -47,7 +47,8 @@ std::vector<std::string> exchange(const GroupOptions& options, const std::string
 
 /// One rank of a group of processes; blocks until all ranks are there. Throws DeadlineExceeded that
 /// names the missing ones, InvalidArgument, Unavailable. kAuto: shm when all ranks are on one host,
-/// gloo when each has its own, hierarchical otherwise; kRing: gloo; kNccl: Unimplemented here.
+/// gloo when each has its own, hierarchical otherwise; kRing: gloo; kNccl: nccl, Unimplemented in
+/// a build without it.
 std::unique_ptr<Communicator> make_communicator(
     const GroupOptions& options,
     CommunicationImplementation implementation = CommunicationImplementation::kAuto);
