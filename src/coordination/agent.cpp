@@ -32,6 +32,8 @@ void CoordinationAgent::report_progress(int64_t step, std::string_view phase, bo
   impl_->report_progress(step, phase, waiting);
 }
 
+void CoordinationAgent::count_as_moving(bool on) { impl_->count_as_moving(on); }
+
 void CoordinationAgent::barrier(const std::string& name, const BarrierOptions& options) {
   v1::Request request;
   v1::Barrier& barrier = *request.mutable_barrier();

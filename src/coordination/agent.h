@@ -75,6 +75,10 @@ class CoordinationAgent {
   /// waits for other tasks says so, and is not blamed for them. Costs a lock and a short copy.
   void report_progress(int64_t step, std::string_view phase, bool waiting = false);
 
+  /// While `on` is called more often with true than with false, this task counts as moving as long
+  /// as its heartbeats come: for work whose length nobody knows, such as a disk's.
+  void count_as_moving(bool on);
+
   /// Returns when all tasks that take part have entered the barrier of that name as often as this
   /// one. DeadlineExceeded names the tasks that are missing, on all that wait.
   void barrier(const std::string& name, const BarrierOptions& options = {});

@@ -12,6 +12,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr Milliseconds kBetweenAttempts{50};
+constexpr int kMostLostHeartbeats = 3;
 
 int64_t seconds_since(Clock::time_point start) {
   return std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - start).count();
@@ -338,9 +339,14 @@ void CoordinationAgent::Impl::report_progress(int64_t step, std::string_view pha
   ++reports_;
 }
 
+void CoordinationAgent::Impl::count_as_moving(bool on) {
+  MutexLock lock(mutex_);
+  moves_ += on ? 1 : -1;
+}
+
 v1::Progress CoordinationAgent::Impl::progress() {
   // A wait here has a deadline of its own, and says for whom it is: it counts as moving.
-  if (waits_ > 0) ++reports_;
+  if (waits_ > 0 || moves_ > 0) ++reports_;
   v1::Progress progress;
   progress.set_watched(watched_);
   progress.set_step(step_);
@@ -362,14 +368,19 @@ void CoordinationAgent::Impl::send_heartbeat() {
   link_->call(request, limits_.ping_limit, [this](bool reached, v1::Reply&& reply) {
     MutexLock lock(mutex_);
     heartbeat_under_way_ = false;
-    if (leaving_ || !reply.has_failure()) return;
+    if (leaving_) return;
+    if (!reply.has_failure()) {
+      lost_heartbeats_ = 0;
+      return;
+    }
     const v1::Failure& failure = reply.failure();
     if (failure.ends_the_job()) {
       end_job(job_failure(failure));
     } else if (!reached && failure.code() == static_cast<int>(ErrorCode::kDeadlineExceeded)) {
       leader_is_lost(
           cat("frozen: no answer to a heartbeat for ", limits_.ping_limit.count(), " ms"));
-    } else {
+    } else if (reached || ++lost_heartbeats_ == kMostLostHeartbeats) {
+      // A call that is cut off is overtaken by the stream, which says why.
       leader_is_lost(cat("a heartbeat failed: ", failure.message()));
     }
   });

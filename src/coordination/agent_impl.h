@@ -28,6 +28,7 @@ class CoordinationAgent::Impl final : public Listener {
                                 Milliseconds timeout);
 
   void report_progress(int64_t step, std::string_view phase, bool waiting);
+  void count_as_moving(bool on);
   uint64_t next_round(const std::string& barrier);
   JobFailure report_error(ErrorCode code, const std::string& message);
   void leave(Milliseconds timeout, bool together);
@@ -82,7 +83,9 @@ class CoordinationAgent::Impl final : public Listener {
   std::vector<std::function<void(const JobFailure&)>> actions_ TUTTI_GUARDED_BY(mutex_);
   std::map<std::string, uint64_t> rounds_ TUTTI_GUARDED_BY(mutex_);
   bool heartbeat_under_way_ TUTTI_GUARDED_BY(mutex_) = false;
+  int lost_heartbeats_ TUTTI_GUARDED_BY(mutex_) = 0;  // one after another
   int waits_ TUTTI_GUARDED_BY(mutex_) = 0;  // calls of this task that wait for others
+  int moves_ TUTTI_GUARDED_BY(mutex_) = 0;  // works that count as moving
   bool watched_ TUTTI_GUARDED_BY(mutex_) = false;
   int64_t step_ TUTTI_GUARDED_BY(mutex_) = 0;
   std::array<char, 32> phase_ TUTTI_GUARDED_BY(mutex_){};

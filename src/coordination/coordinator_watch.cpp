@@ -71,30 +71,42 @@ void Coordinator::find_frozen(TimePoint now) {
   }
 }
 
-/// A task that works and does not move is stuck. One that waits for others is their victim, unless
-/// all that report progress wait: then those furthest behind have missed a call.
+/// A task that works and does not move is stuck, as soon as another one has waited as long for
+/// others: while all work, each may take its time. One that waits is the victim of those that do
+/// not come, unless all that report progress wait: then those furthest behind have missed a call.
+/// When all are in the same one it is under way, and has a time limit of its own.
 void Coordinator::find_stuck(TimePoint now) {
   std::string furthest_behind;
+  std::string stuck;
   bool all_wait = true;
+  bool some_wait = false;
+  bool in_one_call = true;
   std::vector<std::string> texts;
   for (const auto& [task, member] : members_) {
     if (member.state != TaskState::kJoined || !member.progress.watched()) continue;
-    const auto still = now - member.last_moved;
-    const bool over = still >= options_.limits.progress_limit;
-    if (over && !member.progress.waiting()) {
-      lose(task, ErrorCode::kDeadlineExceeded,
-           cat("stuck: heartbeats, but no progress for ", count_ms(still), " ms, limit ",
-               options_.limits.progress_limit.count()));
-      return;
-    }
-    all_wait &= over;
+    const bool over = now - member.last_moved >= options_.limits.progress_limit;
+    const bool waits = over && member.progress.waiting();
+    all_wait &= waits;
+    some_wait |= waits;
+    if (over && !waits && stuck.empty()) stuck = task;
     texts.push_back(described(task));
-    if (furthest_behind.empty() ||
-        member.progress.step() < members_.at(furthest_behind).progress.step()) {
+    if (furthest_behind.empty()) {
       furthest_behind = task;
+      continue;
     }
+    const v1::Progress& behind = members_.at(furthest_behind).progress;
+    in_one_call &=
+        member.progress.step() == behind.step() && member.progress.phase() == behind.phase();
+    if (member.progress.step() < behind.step()) furthest_behind = task;
   }
-  if (!all_wait || furthest_behind.empty()) return;
+  if (!stuck.empty() && some_wait) {
+    const auto still = now - members_.at(stuck).last_moved;
+    lose(stuck, ErrorCode::kDeadlineExceeded,
+         cat("stuck: heartbeats, but no progress for ", count_ms(still), " ms, limit ",
+             options_.limits.progress_limit.count()));
+    return;
+  }
+  if (!all_wait || in_one_call || furthest_behind.empty()) return;
   lose(furthest_behind, ErrorCode::kDeadlineExceeded,
        cat("stuck: every task waits for another: ", tutti::join(texts, ", "),
            "; they do not make the same calls"));
@@ -119,12 +131,14 @@ void Coordinator::end_slices(TimePoint now) {
 
 TimePoint Coordinator::next_due() {
   // At least four looks in a ping limit: forgive_own_freeze() tells a freeze by their absence.
-  TimePoint due = options_.now() + options_.limits.ping_limit / 4;
+  const TimePoint now = options_.now();
+  TimePoint due = now + options_.limits.ping_limit / 4;
   for (const auto& [task, member] : members_) {
     if (member.state != TaskState::kJoined || root_) continue;
     due = std::min(due, member.last_heard + options_.limits.ping_limit);
-    if (member.progress.watched() && !member.progress.waiting())
-      due = std::min(due, member.last_moved + options_.limits.progress_limit);
+    // One that is over its limit already depends on the others.
+    const TimePoint limit = member.last_moved + options_.limits.progress_limit;
+    if (member.progress.watched() && limit > now) due = std::min(due, limit);
   }
   for (const Suspicion& suspicion : suspicions_) due = std::min(due, suspicion.due);
   for (const auto& [key, round] : barriers_.open_rounds()) due = std::min(due, round.deadline);

@@ -62,6 +62,7 @@ class Peers : public WorkerPeers {
   const void* identity() const override { return &group_; }
 
  private:
+  void count_as_moving(bool on) const override { group_.count_as_moving(on); }
   std::vector<std::string> gather(const std::string& mine) const override {
     const uint64_t size = mine.size();
     std::vector<int64_t> shape(kTextAxes, 1);

@@ -98,8 +98,10 @@ WorkerGroup::WorkerGroup(std::unique_ptr<collectives::Communicator> communicator
 bool WorkerGroup::leave() noexcept {
   if (!membership_) return left_in_order_;
   left_in_order_ = leaves_in_order();
+  // Before the agent goes, by which the ranks tell each other why.
+  if (!left_in_order_) abort_as_left();
   membership_->leave(left_in_order_);
-  membership_.reset();  // and with it what may abort the communicator
+  membership_.reset();
   return left_in_order_;
 }
 
@@ -107,10 +109,22 @@ std::shared_ptr<coordination::CoordinationAgent> WorkerGroup::agent() const {
   return membership_ ? membership_->shared_agent() : nullptr;
 }
 
+void WorkerGroup::count_as_moving(bool on) const {
+  if (membership_) membership_->agent().count_as_moving(on);
+}
+
+void WorkerGroup::abort_as_left() noexcept {
+  try {
+    communicator_->abort(cat("worker ", worker(), kLeft, ", expected all ", num_workers(),
+                             " workers; every worker must take the same number of steps"));
+  } catch (const std::exception& error) {
+    log_warning("worker ", worker(), " leaves: ", error.what());
+  }
+}
+
 WorkerGroup::~WorkerGroup() {
-  if (leave()) return;
-  communicator_->abort(cat("worker ", worker(), kLeft, ", expected all ", num_workers(),
-                           " workers; every worker must take the same number of steps"));
+  const bool of_processes = membership_ != nullptr;
+  if (!leave() && !of_processes) abort_as_left();
 }
 
 /// True when all workers are at their end; else the job has ended by an error, which they hear.

@@ -60,6 +60,8 @@ class WorkerGroup {
   int64_t num_calls() const { return communicator_->num_calls(); }
   /// This worker's part in the coordination of the job; null where there is none.
   std::shared_ptr<coordination::CoordinationAgent> agent() const;
+  /// As CoordinationAgent's; nothing where there is none.
+  void count_as_moving(bool on) const;
   /// Of calls that are made without options.
   const CommunicationOptions& options() const { return options_; }
   void set_options(const CommunicationOptions& options) { options_ = options; }
@@ -113,6 +115,7 @@ class WorkerGroup {
   [[noreturn]] void explain(const std::string& mismatch);
   std::vector<std::string> say(const std::string& mine, double patience);
   bool leaves_in_order() noexcept;
+  void abort_as_left() noexcept;
 
   const int exceptions_;  // under way when it was made
   std::unique_ptr<collectives::Communicator> communicator_;

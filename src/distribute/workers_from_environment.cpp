@@ -49,7 +49,7 @@ std::shared_ptr<WorkerGroup> connect(const MembershipOptions& place, int rank, i
   std::unique_ptr<collectives::Communicator> communicator;
   try {
     communicator = collectives::make_communicator(
-        {.store = std::make_shared<AgentStore>(membership->agent()),
+        {.store = std::make_shared<AgentStore>(membership->shared_agent()),
          .prefix = "collectives",
          .generation = static_cast<int64_t>(membership->agent().generation()),
          .rank = rank,

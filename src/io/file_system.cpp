@@ -39,10 +39,16 @@ int lock_waiting(int file) {
 
 int FileSystem::create(const std::string& path, int& file) {
   for (;;) {
-    file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    file = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
     if (file < 0) return errno;
     // Who is just removing it as a leftover has the lock, for a moment; without locks nobody is.
-    if (lock_waiting(file) != 0 || is_the_file(file, path)) return 0;
+    // It is emptied under the lock alone: another thread may be writing it until it renames it.
+    if (lock_waiting(file) != 0 || is_the_file(file, path)) {
+      if (ftruncate(file, 0) == 0) return 0;
+      const int code = errno;
+      ::close(file);
+      return code;
+    }
     ::close(file);
   }
 }

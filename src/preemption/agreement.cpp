@@ -88,6 +88,7 @@ void Agreement::notice(const std::string& why) {
   } catch (...) {
     MutexLock lock(mutex_);
     error_ = std::current_exception();
+    changed_.notify_all();
     return;
   }
   MutexLock lock(mutex_);

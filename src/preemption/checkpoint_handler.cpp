@@ -136,8 +136,10 @@ class PreemptionCheckpointHandler::Impl {
     counter_->set(agreement_->steps());
   }
   void exit() {
-    if (config_.exit_fn) return config_.exit_fn();
-    end_process(config_.exit_code);
+    // A signal that comes again before the process has ended changes nothing.
+    if (!config_.exit_fn) end_process(config_.exit_code);
+    config_.exit_fn();
+    signal_.reset();
   }
   void report_failure() noexcept {
     PreemptionChannel& channel = agreement_->channel();
@@ -195,7 +197,6 @@ class PreemptionCheckpointHandler::Impl {
   }
   void finish() {
     polling_.reset();
-    signal_.reset();
     agreement_->finish();
     if (WorkerGroup* const workers = strategy_.workers()) workers->leave();
   }

@@ -37,6 +37,7 @@ void WorkerPeers::together(const std::string& operation, FunctionRef<void()> bod
   std::exception_ptr error;
   std::string failure;
   try {
+    const Moving moving(this);
     body();
   } catch (const std::exception& exception) {
     error = std::current_exception();

@@ -34,9 +34,27 @@ class WorkerPeers {
   /// get Aborted in their pending or next call.
   void guarded(FunctionRef<void()> body) const { call_guarded(body); }
 
+  /// While it lives this worker counts as moving, however long its disk takes: the others, which
+  /// wait, do so within the time limit of their call. `peers` may be null.
+  class Moving {
+   public:
+    explicit Moving(const WorkerPeers* peers) : peers_(peers) {
+      if (peers_ != nullptr) peers_->count_as_moving(true);
+    }
+    ~Moving() {
+      if (peers_ != nullptr) peers_->count_as_moving(false);
+    }
+    Moving(const Moving&) = delete;
+    Moving& operator=(const Moving&) = delete;
+
+   private:
+    const WorkerPeers* peers_;
+  };
+
  private:
   virtual std::vector<std::string> gather(const std::string& mine) const = 0;
   virtual void call_guarded(FunctionRef<void()> body) const = 0;
+  virtual void count_as_moving(bool /*on*/) const {}
 };
 
 /// A Trackable that knows of workers.

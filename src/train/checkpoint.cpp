@@ -298,6 +298,7 @@ std::shared_ptr<const StateFile> Checkpoint::try_read(const WorkerPeers* peers,
                                                       std::string& why) const {
   std::shared_ptr<const StateFile> file;
   try {
+    const WorkerPeers::Moving moving(peers);
     file = std::make_shared<const StateFile>(checked_file(path));
   } catch (const Error& error) {
     why = error.what();

@@ -355,13 +355,38 @@ TEST_P(AgentContract, WhoWaitsInABarrierIsNotStuck) {
                "missing worker:1");
 }
 
+TEST_P(AgentContract, WhoCountsAsMovingIsNotStuckAndMayBeAfterwards) {
+  Agents agents =
+      start(2, {.heartbeat_interval = Milliseconds(20), .progress_limit = Milliseconds(200)});
+  agents[0]->report_progress(7, "all_gather", /*waiting=*/true);
+  agents[1]->report_progress(6, "own work");
+  agents[1]->count_as_moving(true);
+  EXPECT_FALSE(agents[0]->wait_for_failure(Milliseconds(800)));
+  agents[1]->count_as_moving(false);
+  const auto failure = agents[0]->wait_for_failure(kSoon);
+  ASSERT_TRUE(failure);
+  EXPECT_EQ(failure->task, "worker:1");
+}
+
+TEST_P(AgentContract, AMessageThatIsNoTextReachesAllAsItIs) {
+  Agents agents = start(2);
+  const std::string name = "file \xff\xfe of \xc3";
+  agents[1]->report_progress(1, "phase \xc3");
+  agents[1]->report_error(ErrorCode::kDataLoss, name);
+  const auto failure = agents[0]->wait_for_failure(kSoon);
+  ASSERT_TRUE(failure);
+  EXPECT_EQ(failure->code, ErrorCode::kDataLoss);
+  EXPECT_NE(failure->message.find(name), std::string::npos) << failure->message;
+}
+
 TEST_P(AgentContract, TheEndOfTheLeadersServiceReachesAll) {
   Agents agents = start(2);
   leader_->stop();
   const auto failure = agents[1]->wait_for_failure(Milliseconds(1000));
   ASSERT_TRUE(failure);
   EXPECT_EQ(failure->task, "worker:0");
-  EXPECT_NE(failure->message.find("the leader's service stopped"), std::string::npos);
+  EXPECT_NE(failure->message.find("the leader's service stopped"), std::string::npos)
+      << failure->message;
   agents.clear();
 }
 

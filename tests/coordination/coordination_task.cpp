@@ -100,6 +100,11 @@ class Task {
       agent_->report_progress(step, rest(words));
       return "";
     }
+    if (verb == "await") {  // progress of a task that waits for others
+      const int64_t step = number(words);
+      agent_->report_progress(step, rest(words), /*waiting=*/true);
+      return "";
+    }
     if (verb == "report") {
       const auto code = static_cast<ErrorCode>(number(words));
       return agent_->report_error(code, rest(words)).message;

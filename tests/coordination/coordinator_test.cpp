@@ -319,6 +319,32 @@ TEST_F(CoordinatorTest, WhenAllWaitForOthersTheOneFurthestBehindIsNamed) {
               "every task waits for another: worker:0 (step 10, phase \"all_reduce\", waiting)");
 }
 
+TEST_F(CoordinatorTest, WhileAllWorkNobodyIsStuckAndThenTheWaitOfTheOthersCounts) {
+  all_join();
+  for (int i = 0; i < 20; ++i) {
+    for (const char* task : {"worker:0", "worker:1", "worker:2"}) heartbeat(task, 1, "own work");
+    advance(1000);
+  }
+  EXPECT_EQ(root(), "") << "who loads its data for long keeps nobody waiting";
+  for (int i = 0; i < 5; ++i) {
+    for (const char* task : {"worker:0", "worker:2"}) heartbeat(task, 2, "all_reduce", true);
+    heartbeat("worker:1", 1, "own work");
+    EXPECT_EQ(root(), "") << "after " << i << " s";
+    advance(1000);
+  }
+  EXPECT_SAYS(root(), "worker:1 failed first: worker:1 (step 1, phase \"own work\")");
+}
+
+TEST_F(CoordinatorTest, ACallThatAllAreInIsUnderWayHoweverLongItTakes) {
+  all_join();
+  for (int i = 0; i < 20; ++i) {
+    for (const char* task : {"worker:0", "worker:1", "worker:2"})
+      heartbeat(task, 10, "all_reduce", true);
+    advance(1000);
+  }
+  EXPECT_EQ(root(), "");
+}
+
 TEST_F(CoordinatorTest, ATaskThatReportsNoProgressIsNotJudgedByIt) {
   all_join();
   for (int i = 0; i < 20; ++i) {

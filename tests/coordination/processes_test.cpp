@@ -156,6 +156,7 @@ TEST_F(Processes, ALeaderThatWasFrozenForAShortTimeBlamesNobody) {
 TEST_F(Processes, AStuckWorkerIsNamedAfterTheProgressLimit) {
   start(2, 0, "50 15000 400");
   tasks_[1]->ask("progress 5 input");
+  tasks_[0]->ask("await 6 all_reduce");
   EXPECT_TRUE(says(tasks_[0]->ask("wait_failure 5000"),
                    "worker:1 failed first: worker:1 (step 5, phase \"input\")"));
 }

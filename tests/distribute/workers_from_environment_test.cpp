@@ -85,7 +85,7 @@ TEST(ServerOfAClusterSpec, IsThatOfItsMap) {
 struct Agents {
   explicit Agents(int count) : service({.cluster = cluster(count), .address = "127.0.0.1:0"}) {
     for (int i = 0; i < count; ++i)
-      agents.push_back(std::make_unique<coordination::CoordinationAgent>(
+      agents.push_back(std::make_shared<coordination::CoordinationAgent>(
           coordination::AgentOptions{.cluster = cluster(count),
                                      .task = coordination::task_name("worker", i),
                                      .leader_address = service.address()}));
@@ -96,13 +96,13 @@ struct Agents {
     return made;
   }
   coordination::CoordinationService service;
-  std::vector<std::unique_ptr<coordination::CoordinationAgent>> agents;
+  std::vector<std::shared_ptr<coordination::CoordinationAgent>> agents;
 };
 
 TEST(AgentStore, IsAStoreForAllTasks) {
   Agents job(2);
-  AgentStore first(*job.agents[0]);
-  AgentStore second(*job.agents[1]);
+  AgentStore first(job.agents[0]);
+  AgentStore second(job.agents[1]);
   std::string got;
   std::thread waiting([&] { got = second.get("a/b", Milliseconds(5000)); });
   first.set("a/b", std::string("x\0y", 3));
@@ -118,12 +118,21 @@ TEST(AgentStore, IsAStoreForAllTasks) {
 
 TEST(AgentStore, EndsWithTheJob) {
   Agents job(2);
-  AgentStore store(*job.agents[0]);
+  AgentStore store(job.agents[0]);
   std::thread waiting([&] {
     EXPECT_ERROR(store.get("never", Milliseconds(60'000)), Unavailable, "worker:1 failed first");
   });
   job.agents[1].reset();
   waiting.join();
+}
+
+TEST(AgentStore, OfAWorkerThatHasLeftIsUnavailable) {
+  Agents job(2);
+  AgentStore store(job.agents[0]);
+  store.set("a", "b");
+  job.agents[0].reset();
+  EXPECT_ERROR(store.get("a", Milliseconds(10)), Unavailable, "has left its job");
+  EXPECT_ERROR(store.set("a", "c"), Unavailable, "has left its job");
 }
 
 }  // namespace

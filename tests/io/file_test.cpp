@@ -6,7 +6,9 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <thread>
 
+#include "io/file_system.h"
 #include "support/expect.h"
 
 namespace tutti::io {
@@ -109,6 +111,23 @@ TEST_F(WholeFiles, AreReplacedAtOnce) {
   write_file_atomically(path("x"), {{a.data(), a.size()}, {b.data(), b.size()}, {nullptr, 0}});
   EXPECT_EQ(text(read_file(path("x"), kLimit)), "new text");
   EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 1);
+}
+
+TEST_F(WholeFiles, ASecondWriterOfTheTemporaryFileWaitsAndEmptiesNothing) {
+  FileSystem& files = posix_files();
+  int first = -1;
+  ASSERT_EQ(files.create(path("x.tmp"), first), 0);
+  ASSERT_EQ(files.write(first, "first", 5), 0);
+  int second = -1;
+  std::thread other([&] { EXPECT_EQ(files.create(path("x.tmp"), second), 0); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // it has come to the lock
+  EXPECT_EQ(fs::file_size(path("x.tmp")), 5u);
+  EXPECT_EQ(files.rename(path("x.tmp"), path("x")), 0);
+  files.close(first);
+  other.join();
+  EXPECT_EQ(text(read_file(path("x"), kLimit)), "first");
+  EXPECT_EQ(fs::file_size(path("x.tmp")), 0u) << "a file of its own";
+  files.close(second);
 }
 
 TEST_F(WholeFiles, ThatCannotBeWrittenLeaveNothingBehind) {

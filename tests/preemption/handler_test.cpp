@@ -236,6 +236,23 @@ TEST_F(Preemption, AGracePeriodSavesTwiceAndTrainsBetween) {
   EXPECT_GT(saved_at[1], saved_at[0] + 1);
 }
 
+TEST_F(Preemption, ASignalThatComesAgainWhileItEndsChangesNothing) {
+  Options options = this->options();
+  bool exited = false;
+  options.termination_config.exit_fn = [&] {
+    ::raise(SIGTERM);  // would end this process, were the listener gone
+    exited = true;
+  };
+  options.termination_config.termination_watcher_fn = {};
+  PreemptionCheckpointHandler handler({}, checkpoint_, options);
+  ::raise(SIGTERM);
+  for (int n = 0; !exited && n < 1000; ++n) {
+    handler.run([] {});
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  EXPECT_TRUE(exited);
+}
+
 TEST_F(Preemption, AfterAnExitFunctionThatReturnsTrainingGoesOnWithoutTheHandler) {
   Options options = this->options();
   int exits = 0;
