@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <string_view>
 
 #include "remote/nest_message.h"
 #include "tutti/base/log.h"
@@ -38,14 +39,20 @@ train::Checkpoint checkpoint_of(ParameterServer& server) {
   return train::Checkpoint({{"server", std::make_shared<ServerState>(server)}});
 }
 
-/// N of "KIND-N" with what follows a dot left out; nothing for other names.
-std::optional<int64_t> number_in(const std::string& name, const std::string& kind) {
-  if (name.rfind(kind + "-", 0) != 0) return std::nullopt;
-  const std::string digits = name.substr(kind.size() + 1, name.find('.') - kind.size() - 1);
+/// N of "state-N.tutti"; nothing for other names, which a death while a commit is written leaves.
+std::optional<int64_t> number_of_commit(const std::string& name) {
+  constexpr std::string_view kHead = "state-";
+  if (name.rfind(kHead, 0) != 0) return std::nullopt;
   int64_t number = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-  if (error != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
+  std::from_chars(name.data() + kHead.size(), name.data() + name.size(), number);
+  if (number <= 0 || name != cat(kHead, number, ".tutti")) return std::nullopt;
   return number;
+}
+
+/// Whether a method changes nothing.
+bool is_reading(const std::string& method) {
+  return method == "ps.read" || method == "ps.gather" || method == "ps.variables" ||
+         method == "ps.iterations" || method == "ps.state";
 }
 
 /// Whether the record that begins there is one whose writer died: right as far as it goes, and no
@@ -64,7 +71,12 @@ bool is_cut_short(const std::string& path, int64_t begin) {
          (length > rest.size() || rest.size() < kHead + length + kTail);
 }
 
-std::string text_of(const tutti::rpc::Pieces& pieces) {
+/// The change as its log has it. Throws where a call could not hold it either.
+std::string record_of(const std::string& method, const Nest& request) {
+  tutti::rpc::Message message;
+  message.method = method;
+  remote::append_nest(request, method, remote::Sharing::kKeep, message);
+  const tutti::rpc::Pieces pieces = tutti::rpc::encode_message(message, method);
   std::string text;
   text.reserve(tutti::rpc::size_of(pieces));
   for (const tutti::rpc::Piece& piece : pieces) text.append(piece.data, piece.size);
@@ -106,7 +118,7 @@ std::string DurableServer::path(const char* kind, int64_t number) const {
 
 void DurableServer::take_up() {
   for (const auto& entry : fs::directory_iterator(folder_)) {
-    const auto found = number_in(entry.path().filename().string(), "state");
+    const auto found = number_of_commit(entry.path().filename().string());
     if (found) number_ = std::max(number_, *found);
   }
   if (number_ == 0) return;
@@ -142,7 +154,24 @@ void DurableServer::replay(const std::string& log) {
     log_info("ps server [", folder_, "]: took up ", replayed, " changes of the log");
 }
 
+void DurableServer::check_whole() const {
+  if (broken_) {
+    throw DataLoss(cat("ps server [", folder_,
+                       "]: its folder could not be written before, expected one that is whole; "
+                       "restart the server"));
+  }
+}
+
 void DurableServer::commit_locked() {
+  try {
+    write_commit();
+  } catch (...) {
+    broken_ = true;  // nobody knows which commit the next start finds, so there is no log to go on
+    throw;
+  }
+}
+
+void DurableServer::write_commit() {
   const int64_t next = number_ + 1;
   // The log first: a commit without one would be one with no changes, which is what it is.
   std::optional<io::TFRecordWriter> log(path("log", next));
@@ -161,6 +190,7 @@ void DurableServer::commit_locked() {
 
 void DurableServer::commit() {
   MutexLock lock(mutex_);
+  check_whole();
   commit_locked();
 }
 
@@ -171,27 +201,20 @@ int64_t DurableServer::logged() {
 
 Nest DurableServer::ask(const std::string& method, const Nest& request) {
   const remote::CallContext nobody(nullptr);
-  const bool reads = method == "ps.read" || method == "ps.gather" || method == "ps.variables" ||
-                     method == "ps.iterations" || method == "ps.state";
-  if (reads) return methods_.at(method)(nobody, request);
   MutexLock lock(mutex_);
-  if (broken_) {
-    throw DataLoss(
-        cat("ps server [", folder_,
-            "]: its log could not be written before, expected one that is whole; restart "
-            "the server"));
-  }
-  Nest reply = methods_.at(method)(nobody, request);
-  if (!has_changed(method, reply)) return reply;
+  check_whole();
+  if (is_reading(method)) return methods_.at(method)(nobody, request);
   if (method == "ps.set_state") {
+    Nest reply = methods_.at(method)(nobody, request);
     commit_locked();
     return reply;
   }
+  // First of all, so that a change which no record holds is not made.
+  const std::string record = record_of(method, request);
+  Nest reply = methods_.at(method)(nobody, request);
+  if (!has_changed(method, reply)) return reply;
   try {
-    tutti::rpc::Message message;
-    message.method = method;
-    remote::append_nest(request, method, remote::Sharing::kKeep, message);
-    log_->write(text_of(tutti::rpc::encode_message(message, method)));
+    log_->write(record);
     log_->flush();
   } catch (...) {
     broken_ = true;  // the change is made and nowhere written: what is in memory must not be served

@@ -30,7 +30,9 @@ class DurableServer final : public AskingServer {
   explicit DurableServer(const std::string& folder);
   ~DurableServer() override;
 
-  /// Writes the next commit, begins its log, and deletes what it replaces. Other calls wait.
+  /// Writes the next commit, begins its log, and deletes what it replaces. Other calls wait, reads
+  /// too. Where the folder cannot be written, that is the error, and every call after it, of
+  /// whatever kind, is DataLoss: a new server is made of the folder.
   void commit();
   /// Changes since the last commit.
   int64_t logged();
@@ -39,14 +41,17 @@ class DurableServer final : public AskingServer {
   Nest ask(const std::string& method, const Nest& request) override;
   void take_up() TUTTI_REQUIRES(mutex_);
   void replay(const std::string& path) TUTTI_REQUIRES(mutex_);
+  /// Throws DataLoss once something could not be written.
+  void check_whole() const TUTTI_REQUIRES(mutex_);
   void commit_locked() TUTTI_REQUIRES(mutex_);
+  void write_commit() TUTTI_REQUIRES(mutex_);
   std::string path(const char* kind, int64_t number) const;
 
   const std::string folder_;
   LocalServer local_;
   const std::map<std::string, remote::Method> methods_;
   int lock_file_ = -1;
-  Mutex mutex_;  // a change and its record are one
+  Mutex mutex_;  // a change and its record are one, to those who read too
   int64_t number_ TUTTI_GUARDED_BY(mutex_) = 0;
   int64_t logged_ TUTTI_GUARDED_BY(mutex_) = 0;
   std::optional<io::TFRecordWriter> log_ TUTTI_GUARDED_BY(mutex_);

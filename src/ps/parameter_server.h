@@ -26,6 +26,9 @@ struct VariableInfo {
 
 /// Under which a change counts once: the same tag again changes nothing. Sequences of one worker's
 /// incarnation begin at 1, each is used for one change, and they may arrive out of order.
+/// InvalidArgument and OutOfRange leave a tag unused: it is the next change's. After any other
+/// error the change may still be made: it is asked for again under its tag, or the worker begins a
+/// new incarnation, a larger number, at sequence 1. A number that is left out is missing for good.
 struct Tag {
   std::string worker;
   uint64_t incarnation = 0;

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <thread>
 
+#include "tutti/base/log.h"
 #include "tutti/base/text.h"
 
 namespace tutti::ps {
@@ -23,6 +24,10 @@ int64_t number_of(const Nest& nest) {
   if (tensor.scalar_type() != at::kLong || tensor.numel() != 1)
     throw InvalidArgument("worker: a number that is no int64 scalar");
   return tensor.item<int64_t>();
+}
+
+Nest reply_of(const ServerLost& lost) {
+  return Nest::tuple({number(1 + lost.server()), Nest(StringTensor(std::string(lost.what())))});
 }
 
 /// Different for each start of a process on this machine.
@@ -58,7 +63,11 @@ Nest WorkerHost::make(const CallContext& context, const Nest& request) {
   if (maker == table_->makers.end())
     throw NotFound(cat("make [worker:", worker_, "]: no function \"", name, "\""));
   MutexLock lock(mutex_);
-  resources_[resource] = maker->second({worker_, [context] { return context.is_cancelled(); }});
+  try {
+    resources_[resource] = maker->second({worker_, [context] { return context.is_cancelled(); }});
+  } catch (const ServerLost& lost) {
+    return reply_of(lost);
+  }
   return Nest::tuple({number(0), Nest()});
 }
 
@@ -91,11 +100,14 @@ Nest WorkerHost::run(const CallContext& context, const Nest& request) {
     Nest result = function->second({worker_, [context] { return context.is_cancelled(); }}, call);
     return Nest::tuple({number(0), std::move(result)});
   } catch (const ServerLost& lost) {
-    return Nest::tuple({number(1 + lost.server()), Nest(StringTensor(std::string(lost.what())))});
+    return reply_of(lost);
   }
 }
 
 namespace {
+
+/// Between two questions where somebody else answers.
+constexpr std::chrono::milliseconds kPause{100};
 
 class RemoteWorker final : public WorkerLink {
  public:
@@ -130,12 +142,21 @@ class RemoteWorker final : public WorkerLink {
   }
 
   bool wait_until_back(const std::function<bool()>& stop) override {
+    bool said = false;
     while (!stop()) {
       try {
         hello();
         return true;
-      } catch (const WorkerLost&) {
-      } catch (const Cancelled&) {  // by whoever ends the coordinator, as stop() says then
+      } catch (const WorkerLost&) {  // after the time of a hello
+      } catch (const Cancelled&) {   // by whoever ends the coordinator, as stop() says then
+      } catch (const std::exception& error) {
+        // Who answers is not the worker, which may come all the same.
+        if (!said) {
+          log_warning("worker at ", options_.address, ": another service answers there (",
+                      error.what(), "), expected the worker; asks until it does");
+        }
+        said = true;
+        std::this_thread::sleep_for(kPause);
       }
     }
     return false;

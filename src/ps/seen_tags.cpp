@@ -21,9 +21,9 @@ bool SeenTags::check(const Tag& tag) const {
   if (tag.sequence > worker.all_up_to + kWindow) {
     throw ResourceExhausted(cat("ps [", tag.worker, "]: the change number ", tag.sequence,
                                 " while number ", worker.all_up_to + 1,
-                                " is missing, expected at "
-                                "most ",
-                                kWindow, " ahead; wait for the earlier ones"));
+                                " is missing, expected at most ", kWindow,
+                                " ahead; wait for it or make it under its number, or begin a new "
+                                "incarnation"));
   }
   return tag.sequence <= worker.all_up_to || worker.above.contains(tag.sequence);
 }

@@ -11,7 +11,8 @@
 namespace tutti::ps {
 
 /// Per worker its newest incarnation, and of that the sequences that have been applied: all up to
-/// one number, and some above it. Its memory is bounded by the workers and the window.
+/// one number, and some above it. Refused changes are none: their numbers stay free. Its memory is
+/// bounded by the workers and the window.
 class SeenTags {
  public:
   /// A sequence may be so far ahead of the first one that is missing.

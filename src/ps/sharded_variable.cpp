@@ -91,8 +91,11 @@ std::vector<int64_t> rows_of(const Slice& slice, int64_t rows, const std::string
   };
   const int64_t start = bound(slice.start, forward ? 0 : rows - 1);
   const int64_t stop = bound(slice.stop, forward ? rows : -1);
+  // A step over all of them ends the slice as any longer one does.
+  const int64_t over_all = std::max<int64_t>(rows, 1);
+  const int64_t step = std::clamp(slice.step, -over_all, over_all);
   std::vector<int64_t> all;
-  for (int64_t at = start; forward ? at < stop : at > stop; at += slice.step) all.push_back(at);
+  for (int64_t at = start; forward ? at < stop : at > stop; at += step) all.push_back(at);
   return all;
 }
 

@@ -42,13 +42,15 @@ class WorkerLink {
   virtual ~WorkerLink() = default;
   /// Of this start of the worker; what it has made is gone when the number changes.
   virtual uint64_t incarnation() = 0;
-  /// Makes resource `number` by the function `maker`. Throws its error, or WorkerLost.
+  /// Makes resource `number` by the function `maker`. Throws its error, WorkerLost or
+  /// ServerLost.
   virtual void make(int64_t number, const std::string& maker) = 0;
   /// Runs a function. Throws its error, WorkerLost, ServerLost, or Cancelled after cancel().
   virtual Nest run(const std::string& function, const std::vector<WorkerArgument>& arguments) = 0;
   /// Ends the call under way, if any, soon. Any thread.
   virtual void cancel() = 0;
-  /// After WorkerLost: blocks until the worker is there again. False when `stop()` says so first.
+  /// After WorkerLost: blocks until the worker is there again, whatever else answers meanwhile.
+  /// False when `stop()` says so first.
   virtual bool wait_until_back(const std::function<bool()>& stop) = 0;
 };
 

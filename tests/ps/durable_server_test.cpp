@@ -110,6 +110,102 @@ TEST(DurableServer, TakesUpALogThatWasCutAnywhere) {
   }
 }
 
+TEST(DurableServer, CommitsAreTheFilesOfExactlyTheirNames) {
+  const testing::Folder folder;
+  {
+    DurableServer server(folder.path("ps"));
+    fill(server);
+    for (uint64_t i = 1; i <= 2; ++i) push(server, i);
+  }
+  // What a death between a temporary file and its name leaves, and what people leave.
+  for (const char* name : {"state-6.tutti.tmp.123", "state-7.tutti.old", "state-08.tutti",
+                           "state-9", "state--9.tutti", "state-.tutti", "state-9x.tutti"})
+    write_bytes(folder.path(std::string("ps/") + name), "half a commit");
+  for (uint64_t start = 0; start < 8; ++start) {
+    DurableServer server(folder.path("ps"));
+    EXPECT_TENSOR_EQ(value(server), at::full({8}, 2.0 + static_cast<double>(start)));
+    push(server, 3 + start);
+  }
+}
+
+/// Of a server that could not write: it serves nothing, and one that is made of its folder has what
+/// was answered.
+void expect_serves_nothing(DurableServer& server) {
+  const std::string why = "expected one that is whole; restart the server";
+  EXPECT_ERROR(push(server, 9), DataLoss, why);
+  EXPECT_ERROR(server.read({0}), DataLoss, why);
+  EXPECT_ERROR(server.gather(0, at::zeros({1}, at::kLong)), DataLoss, why);
+  EXPECT_ERROR(server.variables(), DataLoss, why);
+  EXPECT_ERROR(server.iterations(0), DataLoss, why);
+  EXPECT_ERROR(server.state(), DataLoss, why);
+  EXPECT_ERROR(server.commit(), DataLoss, why);
+}
+
+TEST(DurableServer, AfterALogThatCannotBeWrittenServesNothing) {
+  const testing::Folder folder;
+  const std::string log = folder.path("ps/log-2");
+  {
+    DurableServer server(folder.path("ps"));
+    fill(server);
+    push(server, 1);
+    std::filesystem::create_symlink("/dev/full", log);
+    server.commit();
+    EXPECT_TENSOR_EQ(value(server), at::ones({8}));
+    EXPECT_ERROR(push(server, 2), ResourceExhausted, "log-2");
+    expect_serves_nothing(server);
+  }
+  std::filesystem::remove(log);
+  DurableServer server(folder.path("ps"));
+  EXPECT_TENSOR_EQ(value(server), at::ones({8}));
+  EXPECT_FALSE(push(server, 2).repeated);
+}
+
+TEST(DurableServer, AfterACommitThatFailsServesNothing) {
+  const testing::Folder folder;
+  const auto put_in_the_way = [&](int commit) {
+    const std::filesystem::path path = folder.path(cat("ps/state-", commit, ".tutti"));
+    std::filesystem::create_directories(path / "folder");
+    return path;
+  };
+  std::filesystem::path in_the_way;
+  {
+    DurableServer server(folder.path("ps"));
+    fill(server);
+    push(server, 1);
+    in_the_way = put_in_the_way(2);
+    EXPECT_ERROR(server.commit(), Error, "state-2.tutti");
+    expect_serves_nothing(server);
+  }
+  std::filesystem::remove_all(in_the_way);
+  {
+    DurableServer server(folder.path("ps"));  // writes commit 2
+    EXPECT_TENSOR_EQ(value(server), at::ones({8}));
+    EXPECT_TRUE(push(server, 1).repeated);
+    LocalServer other;
+    fill(other);
+    push(other, 1, "other");
+    in_the_way = put_in_the_way(3);
+    EXPECT_ERROR(server.set_state(other.state()), Error, "state-3.tutti");
+    expect_serves_nothing(server);
+  }
+  std::filesystem::remove_all(in_the_way);
+  DurableServer server(folder.path("ps"));
+  EXPECT_TRUE(push(server, 1).repeated);  // the state that was not taken is not there
+  EXPECT_FALSE(push(server, 1, "other").repeated);
+}
+
+TEST(DurableServer, AChangeThatNoRecordHoldsIsRefusedAndNotMade) {
+  const testing::Folder folder;
+  DurableServer server(folder.path("ps"));
+  fill(server);
+  const int64_t most = 64 << 20;  // bytes of a message
+  const VariableDescription large{"large", {{most}, at::kByte}, /*trainable=*/false};
+  EXPECT_ERROR(server.create(large, at::zeros({most}, at::kByte)), ResourceExhausted, "ps.create");
+  EXPECT_EQ(server.variables().size(), 1u);
+  EXPECT_FALSE(push(server, 1).repeated);
+  EXPECT_TENSOR_EQ(value(server), at::ones({8}));
+}
+
 TEST(DurableServer, HasItsFolderAlone) {
   const testing::Folder folder;
   const DurableServer server(folder.path("ps"));

@@ -30,6 +30,26 @@ ServerWorld make_durable() {
   return {folder, std::make_shared<DurableServer>(folder->path("ps"))};
 }
 
+TEST_P(ParameterServerContract, ARefusedChangesTagIsThatOfTheNextChangeAndLeavesNoHole) {
+  const int64_t a = create("a", at::zeros({1}));
+  const auto add = [&](const Tag& tag, int64_t size) {
+    server_.write(tag, Write::kAdd, {a}, {at::ones({size})});
+  };
+  for (uint64_t sequence = 1; sequence <= 20; ++sequence) {
+    EXPECT_ERROR(add({"w", 1, sequence}, 2), InvalidArgument, "ps write [a]");
+    add({"w", 1, sequence}, 1);
+  }
+  EXPECT_EQ(read(a).item<float>(), 20);
+  add({"w", 1, 20 + 4096}, 1);  // numbers up to 20 are all seen
+  EXPECT_ERROR(add({"w", 1, 21 + 4096}, 1), ResourceExhausted,
+               "number 21 is missing, expected at most 4096 ahead; wait for it or make it under "
+               "its number, or begin a new incarnation");
+  // What was given up is made good by a new incarnation, to which the old one yields.
+  add({"w", 2, 1}, 1);
+  EXPECT_ERROR(add({"w", 1, 21}, 1), Aborted, "incarnation 1");
+  EXPECT_EQ(read(a).item<float>(), 22);
+}
+
 INSTANTIATE_TEST_SUITE_P(InProcess, ParameterServerContract,
                          ::testing::Values(ServerMaker{"in_process", make_in_process}), name_of);
 INSTANTIATE_TEST_SUITE_P(Remote, ParameterServerContract,

@@ -118,6 +118,10 @@ TEST(ShardedVariable, IsSlicedAsPythonSlicesRows) {
   }
   EXPECT_EQ(variable.slice({.start = 3, .stop = 3}).sizes(), at::IntArrayRef({0, 2}));
   EXPECT_ERROR(variable.slice({.step = 0}), InvalidArgument, "step 0");
+  // However far the step goes.
+  for (int64_t step : {INT64_MAX, INT64_MAX - 1, INT64_MIN, INT64_MIN + 1, INT64_C(5), INT64_C(-5)})
+    EXPECT_TENSOR_EQ(variable.slice({.start = 2, .step = step}), whole.narrow(0, 2, 1)) << step;
+  EXPECT_EQ(of_rows({0}).slice({.step = INT64_MAX}).sizes(), at::IntArrayRef({0, 2}));
 }
 
 TEST(ShardedVariable, GivesOneRowAndRefusesThoseOutOfRange) {
