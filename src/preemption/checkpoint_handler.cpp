@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <iostream>
 
+#include "base/error_file.h"
 #include "cluster/gce_termination.h"
 #include "cluster/roles.h"
 #include "distribute/variable_checkpoint.h"
@@ -137,6 +138,7 @@ class PreemptionCheckpointHandler::Impl {
   }
   void exit() {
     if (config_.exit_fn) return config_.exit_fn();
+    if (agreement_->leads()) record_error("preempted: this task was told first");
     end_process(config_.exit_code);
   }
   void report_failure() noexcept {

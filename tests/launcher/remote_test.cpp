@@ -325,7 +325,7 @@ TEST_F(LauncherRemote, TheKubernetesExampleStartsThePodsTask) {
     port = held.hold("trainer");
   }
   command = replaced(command, "--port 2222", cat("--port ", port));
-  command = replaced(command, "/app/multi_worker", "/bin/sh -c 'echo $TF_CONFIG'");
+  command = replaced(command, "/app/preemptible", "/bin/sh -c 'echo $TF_CONFIG'");
   const Result result = Launched::program({"/bin/sh", "-c", command},
                                           {{"PATH", cat(folder_of_launcher(), ":", getenv("PATH"))},
                                            {"JOB_COMPLETION_INDEX", "1"}})
