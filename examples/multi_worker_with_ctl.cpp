@@ -105,6 +105,13 @@ int main(int argc, char** argv) {
                 step_in_epoch.read_value().item<int64_t>());
   }
 
+  if (epoch.read_value().item<int64_t>() * num_steps_per_epoch + step_in_epoch.read_value().item<int64_t>() >=
+      num_epochs * num_steps_per_epoch) {
+    std::printf("already complete: %" PRId64 " epochs of %" PRId64 " steps; remove ckpt_ctl to start anew\n", num_epochs,
+                num_steps_per_epoch);
+    return 0;
+  }
+
   // ---- The loop
   auto iterator = multi_worker_dataset.begin();
   int64_t steps_made = 0;

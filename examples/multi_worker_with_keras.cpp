@@ -85,10 +85,12 @@ int main(int argc, char** argv) {
   }
   multi_worker_model->fit(multi_worker_dataset, {.epochs = 3, .steps_per_epoch = steps});
 
-  // ---- Sharding by hand: every worker sees all data and takes what it likes
+  // ---- Sharding by hand: every worker sees all data and takes what it likes. A batch is still a global one, that is
+  // divided among the replicas of all workers: of 64 images each of two workers gets 32.
   auto dataset_no_auto_shard = mnist_dataset(per_worker_batch_size).with_options({.auto_shard_policy = AutoShardPolicy::kOff});
   for (auto [images, labels] : strategy.distribute_dataset(dataset_no_auto_shard)) {
-    std::cout << "a batch without sharding: " << strategy.local_results(images)[0].size(0) << " images\n";
+    std::cout << "a global batch of " << per_worker_batch_size << " without sharding: "
+              << strategy.local_results(images)[0].size(0) << " images for this replica\n";
     break;
   }
 
@@ -128,5 +130,5 @@ int main(int argc, char** argv) {
   checkpoint.restore(tutti::train::latest_checkpoint(checkpoint_dir.string()));
   auto again = multi_worker_model->evaluate(test_dataset(global_batch_size), {.verbose = 2, .steps = 10});
   std::cout << "the restored model was trained further: " << yes_if(again["loss"] < evaluated["loss"]) << "\n";
-  std::cout << "worker " << task_id << " of " << num_workers << " is done, the chief: " << yes_if(chief) << std::endl;
+  std::cout << "worker " << task_id << " of " << num_workers << " is done" << (chief ? ", the chief" : " (not the chief)") << std::endl;
 }

@@ -15,8 +15,7 @@ namespace {
 
 constexpr const char* kHead =
     "Starts the tasks of a training job: one program, many processes, TF_CONFIG says who is who.\n"
-    "  tutti-run --workers 2 -- ./multi_worker --epochs 3\n"
-    "  tutti-run --chief 1 --workers 2 --ps 2 -- ./parameter_server\n"
+    "  tutti-run --workers 2 -- ./multi_worker\n"
     "  tutti-run --hosts node1:4,node2:4 --max-restarts 3 -- ./multi_worker\n"
     "  salloc --nodes 2 tutti-run --slurm -- ./multi_worker";
 

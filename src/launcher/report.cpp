@@ -11,6 +11,9 @@
 
 namespace tutti::launcher {
 
+// What PreemptionCheckpointHandler records on the worker that was told first, before it ends.
+constexpr std::string_view kToldFirst = "preempted: ";
+
 std::optional<RecordedError> read_error_file(const std::string& path) {
   constexpr std::size_t kMost = 64 << 10;
   std::ifstream file(path, std::ios::binary);
@@ -39,7 +42,24 @@ Failure failure_of(const TaskProcess& process, std::size_t index, int restarts,
   failure.ended_by_us = process.asked() != 0;
   failure.last_lines = process.last_lines();
   failure.error = read_error_file(error_file);
+  if (failure.end.preempted() && failure.error && failure.error->text.starts_with(kToldFirst)) {
+    failure.told_first = true;
+    failure.error.reset();  // it explains no failure
+  }
   return failure;
+}
+
+std::string preempted_tasks(const std::vector<Failure>& failures) {
+  std::vector<std::string> names;
+  for (const Failure& failure : failures) {
+    if (!failure.end.preempted()) continue;
+    if (failure.told_first) {
+      names.insert(names.begin(), cat(failure.task, " (told first)"));
+    } else {
+      names.push_back(failure.task);
+    }
+  }
+  return join(names, ", ");
 }
 
 std::string blamed_task(const std::string& error) {

@@ -30,6 +30,7 @@ struct Failure {
   bool ended_by_us = false;
   std::vector<std::string> last_lines;
   std::optional<RecordedError> error;
+  bool told_first = false;  ///< preempted, and the one of the job that was told to end
 };
 
 Failure failure_of(const TaskProcess& process, std::size_t index, int restarts,
@@ -38,6 +39,9 @@ Failure failure_of(const TaskProcess& process, std::size_t index, int restarts,
 /// "worker 1" for the error "worker:1 failed first: …", as the tasks of a job say who brought them
 /// down; else empty.
 std::string blamed_task(const std::string& error);
+
+/// "worker 1 (told first), worker 0": those of them that were preempted.
+std::string preempted_tasks(const std::vector<Failure>& failures);
 
 /// The root cause comes to the front: the failure with the earliest recorded error, or the one that
 /// this error blames; without such errors the first.

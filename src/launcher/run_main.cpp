@@ -2,6 +2,7 @@
 
 #include <exception>
 #include <iostream>
+#include <string>
 
 #include "launcher/run.h"
 
@@ -13,7 +14,8 @@ int main(int argc, char** argv) {
     tutti::launcher::print_plan(*options, std::cout);
     return 0;
   } catch (const std::exception& error) {
-    std::cerr << error.what() << "\n";
+    const std::string text = error.what();
+    std::cerr << (text.starts_with("tutti-run") ? "" : "tutti-run: ") << text << "\n";
     return tutti::launcher::exit_code_of_error(error);
   }
 }

@@ -25,7 +25,9 @@ constexpr double kLongestBackoff = 60;
 constexpr double kCutAfter = 2;        // from SIGKILL over ssh to SIGKILL for ssh
 constexpr double kAbandonAfter = 10;   // a process that not even SIGKILL ends is left behind
 constexpr double kSecondSignal = 0.2;  // timeout(1) and others send one signal twice at once
-constexpr int kPreempted = 42, kTimedOut = 124;
+constexpr int kTimedOut = 124;
+const char* const kRunAgain =
+    "preempted: state is saved; run the same command again (exit code 42)";
 
 bool ends_job(int signal) {
   return signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT;
@@ -34,7 +36,7 @@ bool ends_job(int signal) {
 // Of ends seen at once, a crash is likelier the cause than an error, and that than a preemption.
 int rank(const End& end) {
   if (end.signal) return end.signal == SIGABRT ? 1 : 0;
-  return end.good() ? 3 : end.code == kPreempted ? 2 : 1;
+  return end.good() ? 3 : end.preempted() ? 2 : 1;
 }
 
 int64_t milliseconds_by_clock() {
@@ -171,11 +173,11 @@ void Supervisor::end_round() {
     case Cause::kTimeout:
       return finish(kTimedOut);
     case Cause::kSignal: {
-      const bool preempted =
-          std::any_of(processes_.begin(), processes_.end(), [](const auto& process) {
-            return process->leader_ended() && process->end().code == kPreempted;
-          });
-      return finish(preempted ? kPreempted : 128 + signal_);
+      const bool saved = std::any_of(processes_.begin(), processes_.end(), [](const auto& process) {
+        return process->leader_ended() && process->end().preempted();
+      });
+      if (saved) output_.note(kRunAgain);
+      return finish(saved ? kPreempted : 128 + signal_);
     }
     case Cause::kOrphaned:
       return finish(128 + SIGKILL);
@@ -216,8 +218,12 @@ void Supervisor::judge(std::size_t i) {
     const Failure failure = failures_.back();
     Restart restart = next_restart(failure.end, failure.lived, process.short_runs);
     if (restart.allowed) {
-      for (const std::string& line : report_lines(failures_)) output_.note(line);
-      output_.note(cat(process.task().name(), ": ", restart.text));
+      if (failure.end.preempted()) {
+        note_preemption(restart);
+      } else {
+        for (const std::string& line : report_lines(failures_)) output_.note(line);
+        output_.note(cat(process.task().name(), ": ", restart.text));
+      }
       failures_.clear();
       process.restart_at = Clock::now() + duration_of(restart.delay);
       ++process.restarts;
@@ -225,6 +231,7 @@ void Supervisor::judge(std::size_t i) {
     }
   }
   begin_ending(Cause::kFailure);
+  if (process.end().preempted()) return;  // told when all have saved and ended
   const bool others = !all_gone();
   output_.note(cat(summary(failures_.back()),
                    others ? cat("; the others have ", seconds_text(options_.notice),
@@ -244,18 +251,30 @@ bool Supervisor::restarts_alone(const TaskProcess& process) const {
 Supervisor::Restart Supervisor::next_restart(const End& end, double lived, int& short_runs) {
   if (abandoned_ || options_.max_restarts == 0) return {};
   const bool settled = lived >= options_.settled;
-  if (end.code == kPreempted && settled) {
+  if (end.preempted() && settled) {
     short_runs = 0;
-    return {true, 0, "preempted, restarted at once (not counted)"};
+    return {.allowed = true, .counted = false, .text = "restarted at once, not counted"};
   }
   if (counted_restarts_ == options_.max_restarts) return {};
   ++counted_restarts_;
   short_runs = settled ? 1 : short_runs + 1;
   const double delay =
       std::min(kLongestBackoff, options_.backoff * std::pow(2.0, std::min(short_runs - 1, 60)));
-  return {true, delay,
-          cat("restart ", counted_restarts_, " of ", options_.max_restarts, " in ",
-              seconds_text(delay), " s")};
+  const std::string_view why = end.preempted() ? ", counted after so short a run (--settled)" : "";
+  return {.allowed = true,
+          .delay = delay,
+          .text = cat("restart ", counted_restarts_, " of ", options_.max_restarts, " in ",
+                      seconds_text(delay), " s", why)};
+}
+
+// In the place of a report of failures: nothing went wrong, unless other tasks failed after it.
+void Supervisor::note_preemption(const Restart& restart) {
+  const std::string tasks = preempted_tasks(failures_);
+  output_.note(restart.allowed ? cat("preempted: ", tasks, "; state is saved; ", restart.text)
+                               : cat(tasks, ": saved and ended"));
+  for (const Failure& failure : failures_) {
+    if (!failure.end.preempted()) output_.note(cat("then: ", summary(failure)));
+  }
 }
 
 void Supervisor::restart_or_give_up() {
@@ -274,20 +293,25 @@ void Supervisor::restart_or_give_up() {
   }
   put_root_first(failures_);
   const Failure& first = failures_.front();
-  for (const std::string& line : report_lines(failures_)) output_.note(line);
-  history_.push_back(summary(first));
   const double lived = std::chrono::duration<double>(Clock::now() - round_started_).count();
   const Restart restart = next_restart(first.end, lived, short_runs_);
+  if (first.end.preempted()) {
+    note_preemption(restart);
+  } else {
+    for (const std::string& line : report_lines(failures_)) output_.note(line);
+  }
+  if (restart.counted) history_.push_back(summary(first));
   if (!restart.allowed) {
     if (history_.size() > 1) {
       output_.note(cat("no restart is left of ", options_.max_restarts, "; all failures so far:"));
       for (const std::string& line : history_) output_.note(cat("  ", line));
     }
+    if (first.end.preempted()) output_.note(kRunAgain);
     // Whom the others blame may have ended with 0.
     const bool other = first.ended_by_us || first.end.good();
     return finish((other ? seen_first : first.end).exit_code());
   }
-  output_.note(restart.text);
+  if (!first.end.preempted()) output_.note(restart.text);
   ++group_restarts_;
   state_ = State::kWaiting;
   restart_at_ = Clock::now() + duration_of(restart.delay);
@@ -372,6 +396,7 @@ void Supervisor::pass_signal(int signal) {
   abandoned_ = true;
   if (state_ == State::kWaiting) {
     output_.note(cat(signal_name(signal), ": no restart"));
+    if (failures_.front().end.preempted()) output_.note(kRunAgain);
     return finish(failures_.front().end.exit_code());
   }
   if (state_ == State::kFinished) return;

@@ -52,11 +52,13 @@ class Supervisor {
   bool restarts_alone(const TaskProcess& process) const;
   struct Restart {
     bool allowed = false;
+    bool counted = true;
     double delay = 0;
     std::string text;  ///< "restart 1 of 3 in 0.5 s"
   };
   Restart next_restart(const End& end, double lived, int& short_runs);
   void restart_or_give_up();
+  void note_preemption(const Restart& restart);
   void record_failure(std::size_t i);
   std::string error_file(std::size_t i) const;
   // events

@@ -58,7 +58,7 @@ std::string signal_name(int number) {
 
 std::string End::text() const {
   if (signal) return signal_name(signal);
-  if (code == 42) return "exit code 42, preempted";
+  if (preempted()) return "exit code 42, preempted";
   if (code > 128 && code <= 128 + 64 && sigabbrev_np(code - 128)) {
     return cat("exit code ", code, " (128 + ", signal_name(code - 128), ")");
   }

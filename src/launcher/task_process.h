@@ -18,11 +18,15 @@ using Clock = std::chrono::steady_clock;
 Clock::duration duration_of(double seconds);
 
 /// How a process ended.
+inline constexpr int kPreempted = 42;
+
 struct End {
   int code = 0;    ///< its exit code, when `signal` is 0
   int signal = 0;  ///< what killed it
 
   bool good() const { return code == 0 && signal == 0; }
+  /// It saved because it, or another task, was told to end.
+  bool preempted() const { return code == kPreempted && signal == 0; }
   int exit_code() const { return signal ? 128 + signal : code; }
   std::string text() const;  ///< "exit code 3", "SIGSEGV"
 };

@@ -67,6 +67,11 @@ int64_t Agreement::steps() const {
   return steps_;
 }
 
+bool Agreement::leads() const {
+  MutexLock lock(mutex_);
+  return leads_;
+}
+
 Agreement::Clock::time_point Agreement::deadline() const {
   return Clock::now() + seconds(options_.timeout);
 }

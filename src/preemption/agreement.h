@@ -52,6 +52,8 @@ class Agreement {
   void finish();
 
   int64_t steps() const;
+  /// True on the worker that was told first.
+  bool leads() const;
   PreemptionChannel& channel() { return *channel_; }
 
  private:

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <iostream>
 
+#include "base/error_file.h"
 #include "cluster/gce_termination.h"
 #include "cluster/roles.h"
 #include "distribute/variable_checkpoint.h"
@@ -137,9 +138,12 @@ class PreemptionCheckpointHandler::Impl {
   }
   void exit() {
     // A signal that comes again before the process has ended changes nothing.
-    if (!config_.exit_fn) end_process(config_.exit_code);
-    config_.exit_fn();
-    signal_.reset();
+    if (config_.exit_fn) {
+      config_.exit_fn();
+      return signal_.reset();
+    }
+    if (agreement_->leads()) record_error("preempted: this task was told first");
+    end_process(config_.exit_code);
   }
   void report_failure() noexcept {
     PreemptionChannel& channel = agreement_->channel();

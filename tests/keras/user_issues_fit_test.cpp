@@ -57,7 +57,7 @@ TEST(UserIssues, Issue7_FitSaysHowManyStepsAnEpochHasAndWhy) {
   EXPECT_TRUE(has(of({.verbose = 2, .steps_per_epoch = 2}, zeros(7).batch(3)),
                   "steps an epoch: 2, as steps_per_epoch says; the data has ceil(7 rows / 3) = 3"));
   EXPECT_TRUE(has(of({.verbose = 2, .steps_per_epoch = 2}, zeros(7).batch(3).repeat()),
-                  "steps an epoch: 2, as steps_per_epoch says; the data has without end"));
+                  "steps an epoch: 2, as steps_per_epoch says; the data is endless"));
   EXPECT_EQ(of({.verbose = 0}, zeros(7).batch(3)), "") << "verbose = 0 is silence";
 }
 

@@ -103,7 +103,7 @@ TEST_F(LauncherFailure, AnErrorFileOfAnotherFormIsNotBelieved) {
 TEST_F(LauncherFailure, AProgramThatIsNotThereOrCannotRunIsToldAtOnce) {
   const Result missing = run_launcher({"--", path("none")});
   EXPECT_EQ(missing.code, 127);
-  EXPECT_EQ(missing.err, cat("start [", path("none"),
+  EXPECT_EQ(missing.err, cat("tutti-run: start [", path("none"),
                              "]: no such file, expected a program; mind the "
                              "current folder\n"));
   EXPECT_EQ(run_launcher({"--", "tutti-no-such-program"}).code, 127);
@@ -187,7 +187,7 @@ TEST_F(LauncherFailure, TwoSignalsAtOnceAreOne) {
   write("saved", "");
   const Result result = launched.finish();
   EXPECT_EQ(result.code, 42);
-  EXPECT_EQ(result.err.find("again"), std::string::npos) << result.err;
+  EXPECT_EQ(result.err.find("SIGINT again"), std::string::npos) << result.err;
 }
 
 TEST_F(LauncherFailure, WorkersThatSavedWhenToldToEndMake42) {

@@ -325,7 +325,7 @@ TEST_F(LauncherRemote, TheKubernetesExampleStartsThePodsTask) {
     port = held.hold("trainer");
   }
   command = replaced(command, "--port 2222", cat("--port ", port));
-  command = replaced(command, "/app/multi_worker", "/bin/sh -c 'echo $TF_CONFIG'");
+  command = replaced(command, "/app/preemptible", "/bin/sh -c 'echo $TF_CONFIG'");
   const Result result = Launched::program({"/bin/sh", "-c", command},
                                           {{"PATH", cat(folder_of_launcher(), ":", getenv("PATH"))},
                                            {"JOB_COMPLETION_INDEX", "1"}})
@@ -334,6 +334,19 @@ TEST_F(LauncherRemote, TheKubernetesExampleStartsThePodsTask) {
   EXPECT_EQ(result.out, cat("{\"cluster\":{\"worker\":[\"trainer-0.trainer:", port,
                             "\",\"trainer-1.trainer:", port,
                             "\"]},\"task\":{\"type\":\"worker\",\"index\":1}}\n"));
+}
+
+TEST_F(LauncherRemote, TheKubernetesExampleMountsTheCertificatesAndTheTokenThatItNames) {
+  const std::string yaml = bytes_of(TUTTI_EXAMPLES "/kubernetes/multi_worker.yaml");
+  for (const auto& [name, file] : Environment{{"TUTTI_TLS_CA", "ca.pem"},
+                                              {"TUTTI_TLS_CERTIFICATE", "task.pem"},
+                                              {"TUTTI_TLS_KEY", "task.key"},
+                                              {"TUTTI_TOKEN_FILE", "token"}}) {
+    EXPECT_EQ(count_of(yaml, cat("{name: ", name, ", value: /credentials/", file, "}")), 1u);
+    EXPECT_EQ(count_of(yaml, cat("--from-file=", file)), 1u) << "the Secret has " << file;
+  }
+  EXPECT_EQ(count_of(yaml, "{name: credentials, mountPath: /credentials, readOnly: true}"), 1u);
+  EXPECT_EQ(count_of(yaml, "secretName: trainer-credentials"), 1u);
 }
 
 class SlurmExample : public LauncherRemote {
@@ -355,6 +368,20 @@ TEST_F(SlurmExample, StartsTheProgramOnTheNodes) {
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_NE(result.out.find("[worker 2] 2 5\n"), std::string::npos) << result.out;
   EXPECT_EQ(bytes_of(path("srun_calls")).find("--cpus-per-task=5|--nodes=1"), 0u);
+}
+
+TEST_F(SlurmExample, GivesTheWorkersTheCertificatesAndTheToken) {
+  Environment there = environment();
+  there.push_back({"TLS_FOLDER", "/keys"});
+  there.push_back({"TUTTI_TLS_KEY", "/mine/task.key"});  // set by the user: stays
+  const Result result = Launched::program(command("echo $TUTTI_TLS_CA $TUTTI_TLS_CERTIFICATE "
+                                                  "$TUTTI_TLS_KEY $TUTTI_TOKEN_FILE"),
+                                          there)
+                            .finish();
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_NE(result.out.find("[worker 1] /keys/ca.pem /keys/task.pem /mine/task.key /keys/token\n"),
+            std::string::npos)
+      << result.out;
 }
 
 TEST_F(SlurmExample, PassesTheSignalOnAndGoesBackIntoTheQueueWhenPreempted) {

@@ -129,20 +129,71 @@ TEST_F(LauncherRestart, APreemptedRunIsStartedAgainWithoutCounting) {
       shell({"--workers", "2", "--max-restarts", "1", "--settled", "0", "--notice", "50"},
             "[ $TUTTI_RESTART_COUNT = 4 ] || exit 42"));
   EXPECT_EQ(result.code, 0) << result.err;
-  EXPECT_EQ(count_of(result.err, "preempted, restarted at once (not counted)"), 4u);
+  EXPECT_EQ(count_of(result.err, "; state is saved; restarted at once, not counted\n"), 4u)
+      << result.err;
+}
+
+// The words of the one that was told first are PreemptionCheckpointHandler's.
+constexpr const char* kWorker1WasTold =
+    "[ $TUTTI_RESTART_COUNT = 1 ] && exit 0; echo my last line; "
+    "[ $TUTTI_TASK_INDEX = 0 ] || echo 5 preempted: this task was told first > $TUTTI_ERROR_FILE; "
+    "exit 42";
+
+TEST_F(LauncherRestart, APreemptionIsToldInOneLineAndIsNoFailure) {
+  const Result result = run_launcher(
+      shell({"--workers", "2", "--max-restarts", "1", "--settled", "0", "--notice", "50"},
+            kWorker1WasTold));
+  EXPECT_EQ(result.code, 0);
+  EXPECT_EQ(result.err,
+            "[tutti-run] preempted: worker 1 (told first), worker 0; state is saved; "
+            "restarted at once, not counted\n");
+}
+
+TEST_F(LauncherRestart, AFailureAfterAPreemptionIsToldBehindIt) {
+  const Result result = run_launcher(
+      shell({"--workers", "2", "--max-restarts", "1", "--settled", "0", "--notice", "50"},
+            cat("[ $TUTTI_RESTART_COUNT = 1 ] && exit 0; ",
+                by_name({{"worker0", cat("echo $$ > ", path("pid.new"), "; mv ", path("pid.new"),
+                                         " ", path("pid"), "; exit 42")},
+                         {"worker1", cat(wait_for("pid"), "while kill -0 $(cat ", path("pid"),
+                                         ") 2>/dev/null; do sleep 0.01; done; exit 3")}}))));
+  EXPECT_EQ(result.code, 0);
+  EXPECT_TRUE(std::regex_match(
+      result.err,
+      std::regex("\\[tutti-run\\] preempted: worker 0; state is saved; restarted at "
+                 "once, not counted\n\\[tutti-run\\] then: worker 1 .*exit code 3.*\n")))
+      << result.err;
 }
 
 TEST_F(LauncherRestart, AProgramThatIsPreemptedRightAtItsStartCannotGoOnForEver) {
   const Result result = run_launcher(
       shell({"--max-restarts", "2", "--backoff", "0", "--settled", "1000"}, "exit 42"));
   EXPECT_EQ(result.code, 42);
-  EXPECT_EQ(count_of(result.err, "first failure"), 3u) << result.err;
+  EXPECT_EQ(count_of(result.err, "first failure"), 0u) << result.err;
+  EXPECT_EQ(count_of(result.err, " s, counted after so short a run (--settled)"), 2u) << result.err;
+  EXPECT_NE(result.err.find("no restart is left of 2; all failures so far:"), std::string::npos);
+  EXPECT_TRUE(result.err.ends_with("run the same command again (exit code 42)\n")) << result.err;
 }
 
 TEST_F(LauncherRestart, WithoutRestartsAPreemptionIsPassedOn) {
-  const Result result = run_launcher(shell({"--workers", "2", "--notice", "50"}, "exit 42"));
+  const Result result = run_launcher(shell({"--workers", "2", "--notice", "50"}, kWorker1WasTold));
   EXPECT_EQ(result.code, 42);
-  EXPECT_NE(result.err.find("exit code 42, preempted"), std::string::npos) << result.err;
+  EXPECT_EQ(result.err,
+            "[tutti-run] worker 1 (told first), worker 0: saved and ended\n"
+            "[tutti-run] preempted: state is saved; run the same command again (exit code 42)\n");
+}
+
+TEST_F(LauncherRestart, ToldToEndItSaysThatTheSameCommandGoesOn) {
+  Launched launched(shell({"--workers", "2", "--max-restarts", "3"},
+                          "trap 'exit 42' TERM; echo ready; while :; do sleep 0.01; done"));
+  ASSERT_TRUE(launched.prints("[worker 0] ready"));
+  ASSERT_TRUE(launched.prints("[worker 1] ready"));
+  launched.send(SIGTERM);
+  const Result result = launched.finish();
+  EXPECT_EQ(result.code, 42);
+  EXPECT_EQ(lines_of(result.err).back(),
+            "[tutti-run] preempted: state is saved; run the same command again (exit code 42)");
+  EXPECT_EQ(result.err.find("failure"), std::string::npos) << result.err;
 }
 
 TEST_F(LauncherRestart, NothingOfTheOldGroupRunsWhenTheNewOneStarts) {
@@ -192,6 +243,19 @@ TEST_F(LauncherRestart, AWorkerOfAParameterServerJobIsRestartedAlone) {
   EXPECT_EQ(count_of(result.out, "start 1"), 1u) << result.out;
   EXPECT_NE(result.err.find("first failure: worker 1"), std::string::npos);
   EXPECT_NE(result.err.find("worker 1: restart 1 of 2 in 0.01 s"), std::string::npos) << result.err;
+}
+
+TEST_F(LauncherRestart, AWorkerPreemptedAloneIsNoFailure) {
+  const Result result = run_launcher(
+      shell({"--chief", "1", "--workers", "1", "--ps", "1", "--max-restarts", "1", "--settled", "0",
+             "--notice", "0"},
+            by_name({{"chief0", wait_for("second")},
+                     {"worker0", cat("[ $TUTTI_RESTART_COUNT = 1 ] || exit 42; echo > ",
+                                     path("second"), "; exec sleep 1000")},
+                     {"*", "exec sleep 1000"}})));
+  EXPECT_EQ(result.code, 0);
+  EXPECT_EQ(result.err,
+            "[tutti-run] preempted: worker 0; state is saved; restarted at once, not counted\n");
 }
 
 TEST_F(LauncherRestart, ItsChiefTakesAllWithIt) {

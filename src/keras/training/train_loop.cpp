@@ -152,13 +152,19 @@ const char* meaning_of(losses::Reduction reduction) {
       return "the mean over the rows of all replicas";
   }
 }
+/// "the data has ceil(7 rows / 3) = 3", from what a plan's steps_text() says.
+std::string data_text(const std::string& steps) {
+  constexpr std::string_view kEndless = "without end";
+  if (!steps.starts_with(kEndless)) return "the data has " + steps;
+  return "the data is endless" + steps.substr(kEndless.size());
+}
 }  // namespace
 
 void TrainLoop::log_begin() const {
   if (log_level() > level()) return;
   std::string steps = training_->steps_text();
   if (options_.steps_per_epoch)
-    steps = cat(*options_.steps_per_epoch, ", as steps_per_epoch says; the data has ", steps);
+    steps = cat(*options_.steps_per_epoch, ", as steps_per_epoch says; ", data_text(steps));
   log_line(level(), cat("fit [", model_.name(), "]: steps an epoch: ", steps));
   const auto say = [&](const std::string& output, const losses::Loss& loss) {
     if (!loss.defined()) return;
