@@ -40,6 +40,8 @@ class EarlyGradients : public std::enable_shared_from_this<EarlyGradients> {
   /// What is in the place: nothing that matters, this very gradient, or another one that the others
   /// have or are getting.
   Written written(std::size_t place, const void* gradient) const;
+  /// Nothing more is taken until begin_round(): the update writes the arena itself.
+  void stop_taking() { ready_ = ends_.size() - 1; }
   void begin_round();
 
   const std::vector<Place>& places() const { return places_; }

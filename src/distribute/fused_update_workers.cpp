@@ -190,6 +190,11 @@ void FusedUpdate::Impl::OverWorkers::find_written(const Contributions& local) {
 /// The packs that have not gone early. Those that have gone before a failure are not sent again:
 /// every worker knows of as many.
 void FusedUpdate::Impl::OverWorkers::reduce_floats() {
+  const bool was_void = void_;
+  if (early_ != nullptr) {
+    early_->stop_taking();
+    void_ = true;  // unless it ends well, nobody knows what is in the arena
+  }
   workers_.finish_early();
   std::size_t& done = buckets_->done;
   if (early_ == nullptr) done = 0;
@@ -199,6 +204,7 @@ void FusedUpdate::Impl::OverWorkers::reduce_floats() {
   }
   done = 0;
   buckets_->requested = 0;
+  void_ = was_void;
   if (early_ != nullptr) early_->begin_round();
 }
 
