@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "distribute/early_gradients.h"
 #include "distribute/fused_update_impl.h"
 #include "tutti/tensor/flat_buffer.h"
 
@@ -16,6 +17,12 @@ class WorkerGroup;
 /// CommunicationOptions::bytes_per_pack, of a buffer with the dense gradients. Its last number says
 /// how many workers found that theirs have changed: then all agree anew, and the step is done
 /// again. Rows are gathered.
+///
+/// Where WorkerGroup::overlaps() and a worker has one replica, the float32 gradients lie in the
+/// order in which backward comes to them, and all packs but the last may be under way before the
+/// update is called (EarlyGradients). The calls and their order are the same on every worker, early
+/// or not. A worker that is handed other gradients than those which it has sent says so in the last
+/// number, and the update is done again, this and all later ones without early packs.
 class FusedUpdate::Impl::OverWorkers {
  public:
   /// InvalidArgument unless all workers update the same variables.
@@ -33,7 +40,13 @@ class FusedUpdate::Impl::OverWorkers {
   bool has_changed(const Contributions& local) const;
   void agree(const Contributions& local);
   void lay_out();
-  void reduce(FlatBuffer& buffer);
+  void cut_floats();
+  void watch_gradients(const std::vector<std::size_t>& order);
+  std::vector<std::size_t> flat_order() const;
+  void learn_order();
+  void find_written(const Contributions& local);
+  void reduce_floats();
+  void reduce_doubles();
   bool reduce_all(bool changed);
   void add_mixed(const Contributions& local);
   void add_rest(const Contributions& local);
@@ -47,6 +60,15 @@ class FusedUpdate::Impl::OverWorkers {
   std::vector<char> agreed_;     // of all workers
   std::vector<int64_t> place_;   // of a dense fused variable among its dtype's views; -1: none
   FlatBuffer floats_, doubles_;  // the last view of floats_ counts the workers that have changed
+  std::shared_ptr<EarlyBuckets> buckets_;  // floats_
+  std::shared_ptr<EarlyGradients> early_;  // null: the packs go when the update is called
+  const int64_t number_;                   // among the updates of all workers
+  bool overlaps_;                          // of this worker, and once agreed of all
+  bool void_ = false;                      // the early packs of this round are of other gradients
+  std::vector<int64_t> ranks_;             // item's place in the chief's order; empty: not known
+  bool ordered_ = false;                   // the chief has looked at the order
+  bool reorders_ = false;                  // it asks for another
+  std::vector<char> sent_;                 // by item: its gradient is in its place
   Contribution sum_;
   bool again_ = false;
   bool any_rows_ = false;

@@ -3,12 +3,17 @@
 // Those that wait in another collective get the mismatch, as it does itself; all then exchange what
 // they have to say, so that everybody learns the cause and the group goes on. Those that fail too
 // meet it at once.
+//
+// An early call (EarlyCalls) may meet another worker's other call too, since when a bucket is full
+// is each worker's own affair. The worker whose call was early says so in the exchange, and that is
+// no error: it leaves the bucket for later, those in another call make it again.
 
 #include "distribute/worker_group.h"
 
 #include <cstring>
 #include <exception>
 
+#include "base/environment.h"
 #include "distribute/membership.h"
 #include "tutti/base/error.h"
 #include "tutti/base/log.h"
@@ -26,6 +31,12 @@ constexpr double kPatienceOfProcessesSeconds = 5;
 /// Between the moment when all know that a worker failed and that worker's report.
 constexpr std::chrono::milliseconds kReportTime{5000};
 const char* const kLeft = " has left";
+const char* const kEarlyCall = " early";
+
+bool between_hosts(const collectives::Communicator& communicator) {
+  const std::string where = communicator.where();
+  return where.rfind("gloo ", 0) == 0 || where.rfind("hierarchical ", 0) == 0;
+}
 
 /// Host memory that a backend takes: the tensor itself where possible.
 at::Tensor on_host(const at::Tensor& tensor) {
@@ -89,7 +100,10 @@ WorkerGroup::WorkerGroup(std::unique_ptr<collectives::Communicator> communicator
                          std::unique_ptr<Membership> membership)
     : exceptions_(std::uncaught_exceptions()),
       communicator_(std::move(communicator)),
-      membership_(std::move(membership)) {
+      membership_(std::move(membership)),
+      overlaps_(environment("TUTTI_OVERLAP") ? environment_flag("TUTTI_OVERLAP")
+                                             : between_hosts(*communicator_)),
+      early_([this](at::Tensor& bucket) { return reduce_early(bucket); }, all_know_) {
   if (membership_)
     membership_->on_failure(
         [group = communicator_.get()](const std::string& cause) { group->abort(cause); });
@@ -99,7 +113,8 @@ bool WorkerGroup::leave() noexcept {
   if (!membership_) return left_in_order_;
   left_in_order_ = leaves_in_order();
   // Before the agent goes, by which the ranks tell each other why.
-  if (!left_in_order_) abort_as_left();
+  if (!left_in_order_ || !early_.settle_for(std::chrono::milliseconds(0))) abort_as_left();
+  early_.settle();
   membership_->leave(left_in_order_);
   membership_.reset();
   return left_in_order_;
@@ -132,9 +147,10 @@ bool WorkerGroup::leaves_in_order() noexcept {
   try {
     if (std::uncaught_exceptions() > exceptions_) {
       membership_->fail(ErrorCode::kAborted,
-                        last_error_.empty() ? "an exception left its strategy" : last_error_);
+                        last_error().empty() ? "an exception left its strategy" : last_error());
       return false;
     }
+    early_.settle();
     if (broken_ || membership_->failed()) return false;
     // The second try is where a worker that was in another call asks why.
     for (int tries = 0; tries < 2; ++tries) {
@@ -161,14 +177,47 @@ bool WorkerGroup::leaves_in_order() noexcept {
   return false;
 }
 
-/// Runs one call on the communicator and sorts its errors.
+void WorkerGroup::remember(const std::string& error) {
+  MutexLock lock(mutex_);
+  last_error_ = error;
+}
+
+std::string WorkerGroup::last_error() {
+  MutexLock lock(mutex_);
+  return last_error_;
+}
+
+void WorkerGroup::finish_early() {
+  bool known = false;
+  if (const std::exception_ptr error = early_.take_error(&known)) {
+    all_know_ = known;
+    std::rethrow_exception(error);
+  }
+}
+
+bool WorkerGroup::reduce_early(at::Tensor& bucket) {
+  at::NoGradGuard no_grad;
+  return done(
+      "all_reduce", [&] { communicator_->all_reduce(bucket, ReduceOp::kSum, options_); },
+      From::kEarly);
+}
+
 void WorkerGroup::collective(const char* name, FunctionRef<void()> call) {
+  finish_early();
+  while (!done(name, call, From::kCaller)) {
+  }
+}
+
+/// Runs one call on the communicator and sorts its errors. False: nothing has moved, since this
+/// call or another worker's was early; the caller's is to be made again.
+bool WorkerGroup::done(const char* name, FunctionRef<void()> call, From from) {
   all_know_ = false;
   const int64_t calls = communicator_->num_calls();
   std::string mismatch;
   try {
     const Waiting waiting(*this, name);
-    return call();
+    call();
+    return true;
   } catch (const InvalidArgument& error) {
     if (communicator_->num_calls() == calls) throw;  // refused here: nobody else has heard of it
     mismatch = error.what();
@@ -180,7 +229,8 @@ void WorkerGroup::collective(const char* name, FunctionRef<void()> call) {
     broken_ = true;
     throw;
   }
-  explain(mismatch);
+  explain(mismatch, from);
+  return false;
 }
 
 /// The texts of all workers. `patience` in seconds is the most that it waits; 0: as long as for any
@@ -193,34 +243,58 @@ std::vector<std::string> WorkerGroup::say(const std::string& mine, double patien
   return gather_texts(*communicator_, mine, options);
 }
 
-void WorkerGroup::explain(const std::string& mismatch) {
+/// Returns where no worker has failed and the call of some was early.
+void WorkerGroup::explain(const std::string& mismatch, From from) {
   std::vector<std::string> failures;
   try {
-    failures = say("", 0);
+    failures = say(from == From::kEarly ? kEarlyCall : "", 0);
   } catch (const Error& error) {
     broken_ = true;
     if (!membership_) throw;
     membership_->throw_failure(error.code(), error.what());
   }
+  bool any_early = false;
   all_know_ = true;
   for (std::size_t worker = 0; worker < failures.size(); ++worker) {
-    if (failures[worker].empty()) continue;
-    last_error_ = cat("worker ", worker, " failed: ", failures[worker]);
+    any_early = any_early || failures[worker] == kEarlyCall;
+    if (failures[worker].empty() || failures[worker] == kEarlyCall) continue;
+    const std::string failure = cat("worker ", worker, " failed: ", failures[worker]);
+    remember(failure);
     // That worker is reporting it.
     if (membership_ && membership_->wait_for_failure(kReportTime)) {
       broken_ = true;
-      membership_->throw_failure(ErrorCode::kAborted, last_error_);
+      membership_->throw_failure(ErrorCode::kAborted, failure);
     }
-    throw Aborted(last_error_);
+    throw Aborted(failure);
   }
-  last_error_ = cat("workers make different calls (a rank is a worker): ", mismatch);
-  throw InvalidArgument(last_error_);
+  if (any_early) {
+    all_know_ = false;  // it was no error
+    return early_.turn_off();
+  }
+  const std::string difference =
+      cat("workers make different calls (a rank is a worker): ", mismatch);
+  remember(difference);
+  throw InvalidArgument(difference);
+}
+
+/// An early call under way is let go on for a while: the others come to it or to another call. True
+/// when it is over and did not tell every worker of an error already.
+bool WorkerGroup::settle_to_tell(ErrorCode code, const std::string& failure) {
+  const double patience = membership_ ? kPatienceOfProcessesSeconds : kPatienceSeconds;
+  const std::chrono::milliseconds limit(static_cast<int64_t>(patience * 1000));
+  if (!early_.settle_for(limit)) {
+    if (membership_) membership_->fail(code, failure);
+    communicator_->abort(cat("worker ", worker(), " failed: ", failure));
+  }
+  bool known = false;
+  if (early_.take_error(&known) && known) all_know_ = true;
+  return !broken_ && !all_know_;
 }
 
 void WorkerGroup::tell(ErrorCode code, const std::string& failure) {
-  if (broken_ || all_know_) return;
+  if (!settle_to_tell(code, failure)) return;
   log_warning("worker ", worker(), " of ", num_workers(), " failed: ", failure);
-  last_error_ = failure;
+  remember(failure);
   // The second try is where those that were in another call ask why.
   for (int tries = 0; tries < 2; ++tries) {
     try {
@@ -231,7 +305,7 @@ void WorkerGroup::tell(ErrorCode code, const std::string& failure) {
       if (!membership_) return;
       bool all_failed = true;
       for (const std::string& text : texts)
-        all_failed = all_failed && !text.empty() && text.rfind(kLeft, 0) != 0;
+        all_failed = all_failed && !text.empty() && text != kEarlyCall && text.rfind(kLeft, 0) != 0;
       if (all_failed) return;
       break;
     } catch (const InvalidArgument&) {
@@ -326,10 +400,12 @@ void WorkerGroup::agree(const char* operation, const std::string& text) {
   std::size_t other = 0;
   while (other + 1 < texts.size() && texts[other] == texts[0]) ++other;
   all_know_ = true;
-  last_error_ = cat(operation, " [worker ", worker(), " of ", num_workers(), "]: worker 0 makes ",
-                    texts[0], ", worker ", other, " makes ", texts[other],
-                    ", expected the same on every worker; all must run one program");
-  throw InvalidArgument(last_error_);
+  const std::string difference =
+      cat(operation, " [worker ", worker(), " of ", num_workers(), "]: worker 0 makes ", texts[0],
+          ", worker ", other, " makes ", texts[other],
+          ", expected the same on every worker; all must run one program");
+  remember(difference);
+  throw InvalidArgument(difference);
 }
 
 }  // namespace tutti::distribute

@@ -3,11 +3,14 @@
 // whatever connects the processes. Who makes one needs a Communicator with a rank a worker; in
 // tests workers are threads.
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
+#include "distribute/early_calls.h"
 #include "tutti/base/function_ref.h"
 #include "tutti/collectives/communicator.h"
 #include "tutti/distribute/strategies.h"
@@ -36,6 +39,10 @@ int64_t hash_of(const std::string& text);
 /// pending or next collective of every worker throws what came first, under its own code,
 /// "worker:1 failed first: …". A worker that does not move is found by the progress that
 /// collectives report.
+///
+/// Early calls, which a thread of the group makes meanwhile, are over before any other collective
+/// begins; their errors are thrown there. Workers that come to an early call and to another one at
+/// the same time do the other one first, and no early calls from then on.
 ///
 /// Tensors on accelerators go by way of the host.
 class WorkerGroup {
@@ -71,6 +78,17 @@ class WorkerGroup {
   at::Tensor all_gather(const at::Tensor& tensor, const CommunicationOptions& options);
   void broadcast(at::Tensor& tensor, int root, const CommunicationOptions& options);
   void barrier(const CommunicationOptions& options);
+
+  /// Calls ahead of the caller: buckets of gradients while backward goes on.
+  EarlyCalls& early() { return early_; }
+  /// Whether gradients are exchanged early: between hosts, unless TUTTI_OVERLAP says 0, or 1 for
+  /// anywhere.
+  bool overlaps() const { return overlaps_; }
+  void set_overlaps(bool overlaps) { overlaps_ = overlaps; }
+  /// Waits for the early calls and throws what they threw, once.
+  void finish_early();
+  /// Numbers things that all workers make in one order, from 0.
+  int64_t next_number() { return made_++; }
 
   /// Adds each number up over the workers.
   void add_up(std::vector<int64_t>& numbers);
@@ -110,9 +128,15 @@ class WorkerGroup {
 
  private:
   class Waiting;
+  enum class From { kCaller, kEarly };
   void collective(const char* name, FunctionRef<void()> call);
+  bool done(const char* name, FunctionRef<void()> call, From from);
+  bool reduce_early(at::Tensor& bucket);
+  bool settle_to_tell(ErrorCode code, const std::string& failure);
   void tell(ErrorCode code, const std::string& failure);
-  [[noreturn]] void explain(const std::string& mismatch);
+  void explain(const std::string& mismatch, From from);
+  void remember(const std::string& error);
+  std::string last_error();
   std::vector<std::string> say(const std::string& mine, double patience);
   bool leaves_in_order() noexcept;
   void abort_as_left() noexcept;
@@ -122,10 +146,14 @@ class WorkerGroup {
   std::unique_ptr<Membership> membership_;
   CommunicationOptions options_;
   bool left_in_order_ = false;
-  bool broken_ = false;
-  bool all_know_ = false;   // the last error was thrown on every worker
-  std::string last_error_;  // that this worker told, or that all know
+  std::atomic<bool> broken_{false};
+  std::atomic<bool> all_know_{false};  // the last error was thrown on every worker
+  Mutex mutex_;
+  std::string last_error_ TUTTI_GUARDED_BY(mutex_);  // that this worker told, or that all know
   int local_reads_ = 0;
+  int64_t made_ = 0;
+  bool overlaps_ = false;
+  EarlyCalls early_;  // the last: its thread uses the others
 };
 
 /// The workers of the resolver's cluster, over processes: null for a single one, for none and for

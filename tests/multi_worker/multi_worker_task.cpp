@@ -1,13 +1,13 @@
 // A small training program for the tests of whole jobs: prints the loss of every step, exactly.
 //
-//   multi_worker_task STEPS [--fit FOLDER] [--replicas N] [--timeout SECONDS] [--times N] [--file
-//   NAME]
-//                    [FAULT…]
+//   multi_worker_task STEPS [--fit FOLDER] [--replicas N] [--timeout SECONDS] [--times N]
+//                     [--file NAME] [--pack BYTES] [FAULT…]
 //
 // A fault is TASK@STEP=KIND, "worker:1@3=kill": before that step, and in the first start of the job
 // only, the task kills itself (kill), stops itself (stop), throws out of main (throw), throws
 // inside the step (fail), catches its own exception and returns 3 (catch), hangs (hang), ends main
-// early (leave), runs on with another program (wander), or fails inside the step and goes on (try).
+// early (leave), runs on with another program (wander), or fails inside the step and goes on (try);
+// "backward kill", "backward throw" and "backward hang" are at the end of the step's backward.
 // --times: so many strategies one after another. --file: instead of training, counts the rows of
 // this text file that this worker gets, by files and then by whatever is chosen for it.
 #include <signal.h>
@@ -35,6 +35,7 @@ struct Arguments {
   double timeout = 30;
   int times = 1;
   std::string file;
+  int64_t bytes_per_pack = 0;
   std::map<int64_t, std::string> faults;  // of this task
 };
 
@@ -57,6 +58,8 @@ Arguments parse(int argc, char** argv) {
       arguments.times = std::stoi(argv[++i]);
     } else if (text == "--file") {
       arguments.file = argv[++i];
+    } else if (text == "--pack") {
+      arguments.bytes_per_pack = std::stoll(argv[++i]);
     } else if (text == "--timeout") {
       arguments.timeout = std::stod(argv[++i]);
     } else if (text.rfind(me, 0) == 0 && variable("TUTTI_RESTART_COUNT") == "0") {
@@ -110,6 +113,12 @@ int own_loop(const Arguments& arguments, tutti::distribute::Strategy& strategy) 
     tutti::GradientTape tape;
     Tensor loss = tutti::nn::compute_average_loss((model(x, true) - y).square().mean(1), 16);
     auto variables = model.trainable_variables();
+    if (fault.rfind("backward ", 0) == 0) {  // when backward is at its end
+      variables[0].value().register_hook([&](Tensor gradient) {
+        suffer(fault.substr(std::string("backward ").size()));
+        return gradient;
+      });
+    }
     optimizer.apply_gradients(tape.gradient(loss, variables), variables);
     return loss;
   };
@@ -183,7 +192,9 @@ int run(const Arguments& arguments) {
   std::vector<std::string> devices;
   for (int i = 0; i < arguments.replicas; ++i) devices.push_back(cat("cpu:", i));
   MultiWorkerMirroredStrategy strategy(
-      {.communication_options = {.timeout_seconds = arguments.timeout}, .devices = devices});
+      {.communication_options = {.bytes_per_pack = arguments.bytes_per_pack,
+                                 .timeout_seconds = arguments.timeout},
+       .devices = devices});
   if (!arguments.file.empty()) return count_rows(arguments, strategy);
   return arguments.folder.empty() ? own_loop(arguments, strategy) : by_fit(arguments, strategy);
 }

@@ -16,15 +16,16 @@ namespace tutti::testing {
 
 /// Calls `body(strategy)` on a thread for each of `num_workers` workers with `replicas` CPU
 /// replicas each, and joins them. Strategies live as long as their body. The first exception that
-/// leaves a body is thrown again. No wait is longer than a minute.
+/// leaves a body is thrown again. No wait is longer than a minute. `backend`: of the workers.
 inline void on_workers(int num_workers, int replicas,
                        const std::function<void(std::shared_ptr<distribute::Strategy>)>& body,
-                       distribute::MultiWorkerMirroredStrategyOptions options = {}) {
+                       distribute::MultiWorkerMirroredStrategyOptions options = {},
+                       const char* backend = "in_process") {
   if (options.communication_options.timeout_seconds == 0)
     options.communication_options.timeout_seconds = 60;
   options.devices.clear();
   for (int i = 0; i < replicas; ++i) options.devices.push_back(cat("cpu:", i));
-  auto group = collectives::find_backend("in_process").make_local_group(num_workers);
+  auto group = collectives::find_backend(backend).make_local_group(num_workers);
   std::mutex mutex;
   std::exception_ptr first;
   std::vector<std::thread> threads;
