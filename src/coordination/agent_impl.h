@@ -84,8 +84,8 @@ class CoordinationAgent::Impl final : public Listener {
   std::map<std::string, uint64_t> rounds_ TUTTI_GUARDED_BY(mutex_);
   bool heartbeat_under_way_ TUTTI_GUARDED_BY(mutex_) = false;
   int lost_heartbeats_ TUTTI_GUARDED_BY(mutex_) = 0;  // one after another
-  int waits_ TUTTI_GUARDED_BY(mutex_) = 0;  // calls of this task that wait for others
-  int moves_ TUTTI_GUARDED_BY(mutex_) = 0;  // works that count as moving
+  int waits_ TUTTI_GUARDED_BY(mutex_) = 0;            // calls of this task that wait for others
+  int moves_ TUTTI_GUARDED_BY(mutex_) = 0;            // works that count as moving
   bool watched_ TUTTI_GUARDED_BY(mutex_) = false;
   int64_t step_ TUTTI_GUARDED_BY(mutex_) = 0;
   std::array<char, 32> phase_ TUTTI_GUARDED_BY(mutex_){};

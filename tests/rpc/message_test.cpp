@@ -91,8 +91,7 @@ TEST(RemoteMessage, IsReadWhereverItsBytesAreCut) {
 
 TEST(RemoteMessage, CarriesAnErrorWithItsCode) {
   Message message;
-  message.failure = {ErrorCode::kOutOfRange,
-                     "end of \xc3 sequence" + std::string(1 << 20, '.')};
+  message.failure = {ErrorCode::kOutOfRange, "end of \xc3 sequence" + std::string(1 << 20, '.')};
   const Message read = decode_message(encode_message(message, "test"));
   ASSERT_TRUE(read.failure.has_value());
   EXPECT_EQ(read.failure->code, ErrorCode::kOutOfRange);
