@@ -147,6 +147,7 @@ void FusedUpdate::Impl::OverWorkers::cut_floats() {
 /// `order`: the items of floats_.
 void FusedUpdate::Impl::OverWorkers::watch_gradients(const std::vector<std::size_t>& order) {
   early_.reset();
+  std::fill(sent_.begin(), sent_.end(), 0);
   if (!overlaps_ || buckets_->tensors.size() < 2) return;
   std::vector<EarlyGradients::Place> places;
   std::vector<int64_t> ends;
@@ -173,10 +174,10 @@ void FusedUpdate::Impl::OverWorkers::learn_order() {
   reorders_ = true;
 }
 
-/// Which gradients are in their places since backward. By the only replica.
+/// Which gradients are in their places since backward. By the first replica.
 void FusedUpdate::Impl::OverWorkers::find_written(const Contributions& local) {
+  if (early_ == nullptr) return;  // several replicas read sent_
   std::fill(sent_.begin(), sent_.end(), 0);
-  if (early_ == nullptr) return;
   early_->close();
   for (std::size_t p = 0; p < early_->places().size(); ++p) {
     const std::size_t item = early_->places()[p].item;

@@ -155,11 +155,19 @@ bool WorkerGroup::leaves_in_order() noexcept {
     // The second try is where a worker that was in another call asks why.
     for (int tries = 0; tries < 2; ++tries) {
       try {
-        const std::vector<std::string> texts =
-            say(cat(kLeft, ", expected to take the same number of steps as every worker"), 0);
-        bool in_order = tries == 0;
-        for (const std::string& text : texts) in_order = in_order && text == texts[0];
-        if (in_order) return true;
+        const std::string mine =
+            cat(kLeft, ", expected to take the same number of steps as every worker");
+        bool in_order = true;
+        bool any_early = false;
+        for (const std::string& text : say(mine, 0)) {
+          any_early = any_early || text == kEarlyCall;
+          in_order = in_order && (text == mine || text == kEarlyCall);
+        }
+        if (in_order && any_early) {  // of nothing that is going to be used: it is given up
+          tries = -1;
+          continue;
+        }
+        if (in_order && tries == 0) return true;
         break;
       } catch (const InvalidArgument&) {
       }
@@ -257,7 +265,9 @@ void WorkerGroup::explain(const std::string& mismatch, From from) {
   all_know_ = true;
   for (std::size_t worker = 0; worker < failures.size(); ++worker) {
     any_early = any_early || failures[worker] == kEarlyCall;
+    const bool leaves = failures[worker].rfind(kLeft, 0) == 0;
     if (failures[worker].empty() || failures[worker] == kEarlyCall) continue;
+    if (leaves && from == From::kEarly) continue;  // nobody waits for this call
     const std::string failure = cat("worker ", worker, " failed: ", failures[worker]);
     remember(failure);
     // That worker is reporting it.

@@ -26,6 +26,15 @@ TEST(EarlyGradientsJob, Issue6_ItsLossesAreThoseWithout) {
   EXPECT_EQ(losses_of(early), losses_of(late));
 }
 
+TEST(EarlyGradientsJob, Issue6_GradientsThatOneWorkerTakesForItselfHoldUpNobody) {
+  const Result late = run_early("3", {"6"}, "0");
+  for (const char* fault : {"worker:0@3=look", "worker:0@5=look", "worker:2@5=look"}) {
+    const Result early = run_early("3", {"6", fault});
+    EXPECT_EQ(early.code, 0) << fault << early.err;
+    EXPECT_EQ(losses_of(early), losses_of(late)) << fault;
+  }
+}
+
 TEST(EarlyGradientsJob, Issue6_AWorkerThatDiesInBackwardIsNamedByAll) {
   for (const char* task : {"worker:0", "worker:1"}) {
     const Result result = run_early("3", {"6", cat(task, "@3=backward kill")});

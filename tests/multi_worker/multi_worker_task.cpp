@@ -8,6 +8,7 @@
 // inside the step (fail), catches its own exception and returns 3 (catch), hangs (hang), ends main
 // early (leave), runs on with another program (wander), or fails inside the step and goes on (try);
 // "backward kill", "backward throw" and "backward hang" are at the end of the step's backward.
+// "look": after the step the task takes gradients for itself.
 // --times: so many strategies one after another. --file: instead of training, counts the rows of
 // this text file that this worker gets, by files and then by whatever is chosen for it.
 #include <signal.h>
@@ -122,6 +123,11 @@ int own_loop(const Arguments& arguments, tutti::distribute::Strategy& strategy) 
     optimizer.apply_gradients(tape.gradient(loss, variables), variables);
     return loss;
   };
+  auto look = [&](Tensor x, Tensor y) {
+    tutti::GradientTape tape;
+    return tape.gradient((model(x, true) - y).square().sum(), model.trainable_variables())[0]
+        .norm();
+  };
   for (auto [x, y] : data) {
     if (step == arguments.steps) break;
     const auto found = arguments.faults.find(step);
@@ -142,6 +148,7 @@ int own_loop(const Arguments& arguments, tutti::distribute::Strategy& strategy) 
     }
     const auto losses = strategy.run(train_step, x, y);
     print_loss(step++, strategy.reduce(ReduceOp::kSum, losses).item<double>());
+    if (fault == "look") strategy.run(look, x, y);
   }
   return 0;
 }

@@ -66,8 +66,9 @@ class WaitLimit {
     std::unique_lock<Mutex> lock(mutex_);
     while (!stopping_) {
       if (Clock::now() < end_) {
-        wakes_ = end_;
-        changed_.wait_until(lock, wakes_);
+        const Clock::time_point wakes = end_;  // read without the lock
+        wakes_ = wakes;
+        changed_.wait_until(lock, wakes);
       } else if (work_ != nullptr) {
         std::exchange(work_, nullptr)->abort();
       } else {
