@@ -175,7 +175,8 @@ void ClosureQueue::put_back(Closure closure) {
 
 void ClosureQueue::failed(const Closure& closure, const Error& error) {
   const bool is_echo = error.code() == ErrorCode::kCancelled;
-  closure.result->fail(error.code(), error.what());
+  // Where a call is cut off on its way its error names no function.
+  closure.result->fail(error.code(), is_echo ? gave_up(closure, error.what()) : error.what());
   MutexLock lock(mutex_);
   // What was cancelled because of the first error is no error of its own.
   if (!error_ && !(is_echo && (clearing_ || stopped_))) error_ = {error.code(), error.what()};
