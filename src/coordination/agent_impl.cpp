@@ -376,7 +376,8 @@ void CoordinationAgent::Impl::send_heartbeat() {
     const v1::Failure& failure = reply.failure();
     if (failure.ends_the_job()) {
       end_job(job_failure(failure));
-    } else if (!reached && failure.code() == static_cast<int>(ErrorCode::kDeadlineExceeded)) {
+    } else if (!reached && failure.code() == static_cast<int>(ErrorCode::kDeadlineExceeded) &&
+               !stood_still()) {
       leader_is_lost(
           cat("frozen: no answer to a heartbeat for ", limits_.ping_limit.count(), " ms"));
     } else if (reached || ++lost_heartbeats_ == kMostLostHeartbeats) {
@@ -386,9 +387,18 @@ void CoordinationAgent::Impl::send_heartbeat() {
   });
 }
 
+/// Whether this process itself has not run: then its calls are late by its own fault.
+bool CoordinationAgent::Impl::stood_still() {
+  return Clock::now() - last_beat_ > limits_.heartbeat_interval + limits_.ping_limit / 4;
+}
+
 void CoordinationAgent::Impl::beat(std::stop_token stop) {
   bool told = false;
   while (!stop.stop_requested()) {
+    {
+      MutexLock lock(mutex_);
+      last_beat_ = Clock::now();
+    }
     send_heartbeat();
     std::vector<std::function<void(const JobFailure&)>> actions;
     std::optional<JobFailure> failure;

@@ -60,6 +60,7 @@ class CoordinationAgent::Impl final : public Listener {
   void leader_is_lost(const std::string& how) TUTTI_REQUIRES(mutex_);
   void beat(std::stop_token stop);
   void send_heartbeat();
+  bool stood_still() TUTTI_REQUIRES(mutex_);
   v1::Progress progress() TUTTI_REQUIRES(mutex_);
 
   const AgentOptions options_;
@@ -83,6 +84,7 @@ class CoordinationAgent::Impl final : public Listener {
   std::vector<std::function<void(const JobFailure&)>> actions_ TUTTI_GUARDED_BY(mutex_);
   std::map<std::string, uint64_t> rounds_ TUTTI_GUARDED_BY(mutex_);
   bool heartbeat_under_way_ TUTTI_GUARDED_BY(mutex_) = false;
+  std::chrono::steady_clock::time_point last_beat_ TUTTI_GUARDED_BY(mutex_);
   int lost_heartbeats_ TUTTI_GUARDED_BY(mutex_) = 0;  // one after another
   int waits_ TUTTI_GUARDED_BY(mutex_) = 0;            // calls of this task that wait for others
   int moves_ TUTTI_GUARDED_BY(mutex_) = 0;            // works that count as moving
