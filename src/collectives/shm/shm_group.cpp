@@ -216,6 +216,8 @@ void ShmGroup::wait_for(Stage stage, int rank, uint32_t target) {
         if (has_reached(stage, rank, target)) return;
         pause_cpu();
       }
+      // The system may have put the other rank on this core: let it run.
+      sched_yield();
     } while (!has_failed() && Clock::now() < end);
   }
   sleep_for(stage, rank, target);

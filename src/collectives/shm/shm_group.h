@@ -21,8 +21,8 @@ struct ShmHeader;
 struct ShmRank;
 
 /// One rank's side. Of a call every rank does the same: announce(), then at most one of the calls
-/// that move bytes. Waits spin for 70 us when every rank has a core of its own, then sleep on a
-/// futex; a sleeper looks every 20 ms whether the others still live.
+/// that move bytes. Waits spin for 70 us where there are as many cores as ranks, letting others run
+/// on theirs, then sleep on a futex; a sleeper looks every 20 ms whether the others still live.
 ///
 /// A failure is written into the shared memory and is everybody's: waiting ranks wake up and throw
 /// it. Nobody is waited for by the destructor.
